@@ -1,0 +1,42 @@
+# Everything runs in a virtual environment that the first target makes: make VENV=/path PYTHON=python3.12 test
+VENV ?= .venv
+PYTHON ?= python3
+# On Linux, PyPI's torch is a CUDA build. For another build name its index: make TORCH_INDEX=URL demo
+TORCH_INDEX ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+# torch comes first: whatever build is there already satisfies the rest, so a second one is never fetched.
+$(INSTALLED): setup.py constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(PIP) -e ".[test,lint]"
+	touch $@
+
+demo: $(INSTALLED)  ## fine-tune the small CLIP, write runs/demo/report.html
+	$(BIN)/negation-clip demo --output-dir runs/demo $(DEMO_ARGS)
+
+test: $(INSTALLED)  ## run the quick tests
+	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(INSTALLED)  ## run the slow tests
+	$(BIN)/pytest -m slow $(PYTEST_ARGS)
+
+lint: $(INSTALLED)  ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: $(INSTALLED)  ## run the benchmarks
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove build outputs and caches, keep the virtual environment and runs/
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +

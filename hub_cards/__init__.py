@@ -1,0 +1,1 @@
+"""Templates and thin entry files of everything that becomes a page on the Hub."""

@@ -1,0 +1,60 @@
+"""CLIP-style dual encoders that understand negation, on top of transformers.
+
+Importing the package enters its models in the Auto classes of transformers, so that `AutoModel.from_pretrained` and
+`pipeline("zero-shot-image-classification")` load them; the code of a model is imported when it is first used, and so
+is everything named in `__all__`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from ._auto import MODELS, register
+
+if TYPE_CHECKING:
+    from .data.scenes import load_scenes
+    from .embedded import embedded_path, load_embedded
+    from .evaluation import Encoder
+    from .modeling.configuration_hanclip import HanClipConfig
+    from .modeling.modeling_hanclip import HanClipModel, HanClipOutput
+    from .trainers.hanclip_trainer import HanClipTrainer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Encoder",
+    "HanClipConfig",
+    "HanClipModel",
+    "HanClipOutput",
+    "HanClipTrainer",
+    "embedded_path",
+    "load_embedded",
+    "load_scenes",
+]
+
+_EXPORTS = {
+    "Encoder": "evaluation",
+    "HanClipConfig": "modeling.configuration_hanclip",
+    "HanClipModel": "modeling.modeling_hanclip",
+    "HanClipOutput": "modeling.modeling_hanclip",
+    "HanClipTrainer": "trainers.hanclip_trainer",
+    "embedded_path": "embedded",
+    "load_embedded": "embedded",
+    "load_scenes": "data.scenes",
+}
+
+for _model in MODELS:
+    register(_model)
+
+
+def __getattr__(name: str):
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,104 @@
+"""The command `negation-clip`: a thin table of subcommands over the library's own functions.
+
+An option that is not given is not passed on, so the defaults live in one place, the signature of the function called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from negation_clip import __version__
+
+SPLITS = "train, validation, test, test_style, test_pairs or test_cues"
+
+
+def _scenes_export(**options) -> None:
+    from negation_clip.data.export import export_scenes
+
+    export_scenes(**options)
+
+
+def _demo(**options) -> None:
+    from negation_clip.demo import run_demo
+
+    run_demo(**options)
+
+
+def _evaluate(**options) -> None:
+    from negation_clip.evaluation.world import evaluate_world
+
+    print(json.dumps(evaluate_world(**options), indent=2))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Builds the parser of `negation-clip`.
+
+    Returns:
+        `argparse.ArgumentParser`: Parsed namespaces carry `handler`, the function to call with all other values.
+    """
+    parser = argparse.ArgumentParser(prog="negation-clip", description="Dual encoders that understand negation.")
+    parser.add_argument("--version", action="version", version=f"negation-clip {__version__}")
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(group, name: str, handler, text: str) -> argparse.ArgumentParser:
+        sub = group.add_parser(name, help=text, description=text, argument_default=argparse.SUPPRESS)
+        sub.set_defaults(handler=handler)
+        return sub
+
+    text = "the emoji scenes that the package carries"
+    scenes = commands.add_parser("scenes", help=text, description=text)
+    scenes = scenes.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    export = command(scenes, "export", _scenes_export, "write pictures, NegBench csv files and a contact sheet")
+    export.add_argument("directory", help="folder to write")
+    export.add_argument("--split", help=SPLITS)
+    export.add_argument("--size", type=int, help="number of scenes")
+    export.add_argument("--seed", type=int, help="seed of the scenes")
+    export.add_argument("--pixels", type=int, help="side of a picture in pixels")
+    export.add_argument("--overwrite", action="store_true", help="replace what the folder holds")
+
+    demo = command(commands, "demo", _demo, "fine-tune a small CLIP on this machine and report before and after")
+    demo.add_argument("--output-dir", required=True, help="folder for the model, results.json and report.html")
+    demo.add_argument("--seeds", type=int, nargs="+", help="seeds of fine-tuning, one run each")
+    demo.add_argument("--recipe", help="name of a bundled recipe or path of a YAML file")
+    demo.add_argument("--quick", action="store_true", help="a smaller budget, for a first look")
+    folder = demo.add_mutually_exclusive_group()
+    folder.add_argument("--overwrite", action="store_true", help="replace an earlier run in the folder")
+    folder.add_argument("--resume", action="store_true", help="go on with an earlier run in the folder")
+
+    evaluate = command(commands, "evaluate", _evaluate, "measure a dual encoder on the emoji scenes, print JSON")
+    evaluate.add_argument("model", help="folder or Hub id of a CLIP-like model with its processor")
+    evaluate.add_argument("--split", help=SPLITS)
+    evaluate.add_argument("--output", help="JSON file to write as well")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        argv (`Sequence[str]`, *optional*): Arguments without the program's name; those of the process by default.
+
+    Returns:
+        `int`: Exit status: 0, or 2 with one line on stderr when an input was refused, or 130 when interrupted.
+    """
+    options = vars(make_parser().parse_args(argv))
+    handler, traceback = options.pop("handler"), options.pop("traceback")
+    try:
+        handler(**options)
+    except KeyboardInterrupt:
+        print("negation-clip: interrupted", file=sys.stderr)
+        return 130
+    except (ValueError, OSError) as error:
+        if traceback:
+            raise
+        print(f"negation-clip: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

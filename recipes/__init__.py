@@ -1,0 +1,1 @@
+"""YAML run configurations: `train_hanclip.py --config recipes/<name>.yaml`."""

@@ -1,0 +1,1 @@
+"""Trainers and the scripts that `accelerate launch` starts."""
