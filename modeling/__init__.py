@@ -1,0 +1,1 @@
+"""Files that travel to a Hub repository beside the weights."""
