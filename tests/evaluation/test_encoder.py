@@ -1,0 +1,400 @@
+from __future__ import annotations
+
+import logging
+import types
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from datasets import Image as ImageFeature
+from fixtures_tiny import CONTEXT, IMAGE_SIZE, WORDS, tiny_clip, tiny_processor
+from PIL import Image
+from transformers import SiglipConfig, SiglipModel
+
+from negation_clip.evaluation import Encoder
+
+TEXTS = ["a cat", "a dog without a cat", "this image features a bus and a tree, but not an owl", "a fridge", "a cat"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_clip()
+
+
+@pytest.fixture(scope="module")
+def processor():
+    return tiny_processor()
+
+
+@pytest.fixture
+def encoder(model, processor):
+    return Encoder(model, processor, batch_size=2)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(256, size=(20 + i, 24, 3), dtype=np.uint8)) for i in range(5)]
+
+
+@pytest.fixture
+def files(pictures, tmp_path):
+    paths = [tmp_path / f"{i}.png" for i in range(len(pictures))]
+    for path, picture in zip(paths, pictures, strict=True):
+        picture.save(path)
+    return paths
+
+
+@torch.no_grad()
+def text_feature(model, processor, text, length):
+    """The feature of one text at one padded length, without `Encoder`."""
+    inputs = processor.tokenizer([text], padding="max_length", max_length=length, return_tensors="pt")
+    return model.get_text_features(**inputs).pooler_output[0].numpy()
+
+
+# --- texts ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_tiny_tokenizer_has_one_token_per_word(processor):
+    for word in WORDS:
+        assert len(processor.tokenizer(word)["input_ids"]) == 3, word
+
+
+def test_texts_are_the_models_own_unnormalised_features(encoder, model, processor):
+    embeds = encoder.encode_texts(TEXTS)
+    assert embeds.dtype == np.float32 and embeds.shape == (5, 16)
+    for text, embed in zip(TEXTS, embeds, strict=True):
+        np.testing.assert_allclose(embed, text_feature(model, processor, text, CONTEXT), atol=1e-5)
+    assert np.linalg.norm(embeds, axis=1).std() > 1e-3
+    np.testing.assert_array_equal(embeds[0], embeds[4])
+    np.testing.assert_array_equal(encoder.encode_texts("a cat"), encoder.encode_texts(["a cat"]))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 128])
+def test_batch_size_does_not_matter(model, processor, pictures, batch_size):
+    a, b = Encoder(model, processor, batch_size=2), Encoder(model, processor, batch_size=batch_size)
+    np.testing.assert_allclose(a.encode_texts(TEXTS), b.encode_texts(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(a.encode_images(pictures), b.encode_images(pictures), atol=1e-5)
+
+
+def test_equal_texts_go_through_the_model_once(encoder, monkeypatch):
+    seen = []
+    original = encoder.model.get_text_features
+    monkeypatch.setattr(
+        encoder.model, "get_text_features", lambda **kw: seen.append(len(kw["input_ids"])) or original(**kw)
+    )
+    encoder.encode_texts(["a cat", "a dog", "a cat", "a cat"])
+    assert sum(seen) == 2
+
+
+def test_a_long_text_is_cut_with_its_end_token_kept(encoder, model, processor, caplog):
+    short = " ".join(["cat"] * (CONTEXT - 2))
+    with caplog.at_level(logging.WARNING):
+        exact = encoder.encode_texts([short])
+    assert encoder.n_truncated == 0 and not caplog.records
+    with caplog.at_level(logging.WARNING):
+        cut = encoder.encode_texts([short + " dog dog", "a cat", short + " dog dog"])
+    assert encoder.n_truncated == 2
+    np.testing.assert_allclose(cut[0], exact[0], atol=1e-5)
+    assert "2 of 3 texts are longer than 32 tokens" in caplog.text and "No negation cue was lost" in caplog.text
+    encoder.encode_texts(["a cat"])
+    assert encoder.n_truncated == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("cat " * (CONTEXT - 2) + "without a dog", True),
+        ("cat " * (CONTEXT - 3) + "without a dog", False),
+        ("no dog " + "cat " * CONTEXT, False),
+        ("cat " * CONTEXT + "isn’t here", True),
+    ],
+)
+def test_the_warning_says_whether_a_cue_was_cut(encoder, caplog, text, lost):
+    with caplog.at_level(logging.WARNING):
+        encoder.encode_texts([text])
+    assert ("In 1 of them a negation cue was in the part cut off" in caplog.text) == lost
+    assert ("No negation cue was lost" in caplog.text) != lost
+
+
+def test_max_length(model, processor):
+    encoder = Encoder(model, processor, max_length=4)
+    np.testing.assert_allclose(
+        encoder.encode_texts(["a cat a dog"])[0], text_feature(model, processor, "a cat", 4), atol=1e-5
+    )
+    with pytest.raises(ValueError, match="from 3 to the model's context of 32 tokens, got 33"):
+        Encoder(model, processor, max_length=33)
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "message"),
+    [
+        (["a", " \n"], ValueError, "row 1 is an empty caption"),
+        (["a", None], TypeError, "row 1 is None, not a string"),
+        ([], ValueError, "texts is empty"),
+    ],
+)
+def test_bad_texts(encoder, texts, error, message):
+    with pytest.raises(error, match=message):
+        encoder.encode_texts(texts)
+
+
+def test_siglip_texts_are_padded_to_the_context_without_a_mask(processor):
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**tower, "vocab_size": len(processor.tokenizer), "max_position_embeddings": CONTEXT, "projection_size": 16}
+    config = SiglipConfig(text_config=text, vision_config={**tower, "image_size": IMAGE_SIZE, "patch_size": 8})
+    torch.manual_seed(0)
+    model = SiglipModel(config).eval()
+    embeds = Encoder(model, processor).encode_texts(["a cat", "a dog without a cat"])
+    for text, embed in zip(["a cat", "a dog without a cat"], embeds, strict=True):
+        ids = processor.tokenizer([text], padding="max_length", max_length=CONTEXT, return_tensors="pt").input_ids
+        with torch.no_grad():
+            expected = model.get_text_features(input_ids=ids).pooler_output[0].numpy()
+        np.testing.assert_allclose(embed, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="padded to 32 tokens, got max_length=8"):
+        Encoder(model, processor, max_length=8)
+
+
+# --- images --------------------------------------------------------------------------------------------------------
+
+
+def test_all_ways_to_give_images_agree(encoder, model, processor, pictures, files):
+    inputs = processor.image_processor(images=pictures, return_tensors="pt")
+    with torch.no_grad():
+        expected = model.get_image_features(**inputs).pooler_output.numpy()
+    column = Dataset.from_dict({"image": [str(path) for path in files]}).cast_column("image", ImageFeature())["image"]
+    entries = [{"path": None, "bytes": path.read_bytes()} for path in files[:3]]
+    entries += [{"path": str(path), "bytes": None} for path in files[3:]]
+    for images in (pictures, files, [str(path) for path in files], column, entries):
+        embeds = encoder.encode_images(images)
+        assert embeds.dtype == np.float32
+        np.testing.assert_allclose(embeds, expected, atol=1e-5)
+
+
+def test_files_are_turned_upright(encoder, pictures, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated by 90 degrees
+    pictures[0].save(tmp_path / "turned.png", exif=exif)
+    upright = pictures[0].transpose(Image.Transpose.ROTATE_270)
+    np.testing.assert_allclose(
+        encoder.encode_images([tmp_path / "turned.png"]), encoder.encode_images([upright]), atol=1e-6
+    )
+
+
+def test_bad_files_are_named_and_counted(encoder, files, tmp_path):
+    missing = [tmp_path / f"missing{i}.png" for i in range(12)]
+    with pytest.raises(FileNotFoundError, match="12 of 17 images missing:") as raised:
+        encoder.encode_images([files[0], *missing, *files[1:]])
+    assert f"{missing[9]}: No such file" in str(raised.value)
+    assert "and 2 more" in str(raised.value) and str(missing[10]) not in str(raised.value)
+
+    corrupt, truncated = tmp_path / "corrupt.png", tmp_path / "truncated.png"
+    corrupt.write_bytes(b"not a picture")
+    truncated.write_bytes(files[0].read_bytes()[:200])
+    with pytest.raises(ValueError, match="3 of 4 images missing or unreadable:") as raised:
+        encoder.encode_images([corrupt, files[0], missing[0], truncated])
+    assert all(str(path) in str(raised.value) for path in (corrupt, truncated, missing[0]))
+
+
+def test_a_bad_row_of_a_dataset_column_is_named(encoder, files, tmp_path):
+    paths = [str(files[0]), str(tmp_path / "gone.png")]
+    column = Dataset.from_dict({"image": paths}).cast_column("image", ImageFeature())["image"]
+    with pytest.raises(FileNotFoundError, match=r"1 of 2 images missing:\n.*gone\.png"):
+        encoder.encode_images(column)
+
+
+@pytest.mark.parametrize(
+    ("images", "error", "message"),
+    [
+        ([], ValueError, "images is empty"),
+        ("a.png", TypeError, "put it into a list"),
+        ([3], TypeError, "row 0 is a int"),
+    ],
+)
+def test_bad_images(encoder, images, error, message):
+    with pytest.raises(error, match=message):
+        encoder.encode_images(images)
+
+
+# --- model handling ------------------------------------------------------------------------------------------------
+
+
+def test_modes_of_all_modules_are_restored_even_after_an_error(processor, pictures):
+    model = tiny_clip()
+    model.train()
+    model.vision_model.eval()
+    modes = []
+    for module in model.modules():
+        module.register_forward_pre_hook(lambda module, _: modes.append((module.training, torch.is_grad_enabled())))
+    before = [module.training for module in model.modules()]
+    encoder = Encoder(model, processor)
+    encoder.encode_texts(["a cat"])
+    encoder.encode_images(pictures)
+    with pytest.raises(FileNotFoundError):
+        encoder.encode_images(["gone.png"])
+    assert set(modes) == {(False, False)}
+    assert [module.training for module in model.modules()] == before
+
+
+def test_features_as_plain_tensors_of_other_versions(encoder, model, processor, pictures):
+    old = types.SimpleNamespace(
+        config=model.config,
+        get_text_features=lambda **kw: model.get_text_features(**kw).pooler_output,
+        get_image_features=lambda **kw: model.get_image_features(**kw).pooler_output,
+        modules=model.modules,
+        eval=model.eval,
+        parameters=model.parameters,
+    )
+    other = Encoder(old, processor, batch_size=2)
+    np.testing.assert_array_equal(other.encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+    np.testing.assert_array_equal(other.encode_images(pictures), encoder.encode_images(pictures))
+
+
+def test_from_pretrained(encoder, model, processor, tmp_path, pictures):
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    loaded = Encoder.from_pretrained(tmp_path, batch_size=3, progress=False)
+    assert loaded.batch_size == 3 and loaded.max_length == CONTEXT
+    np.testing.assert_allclose(loaded.encode_texts(TEXTS), encoder.encode_texts(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(loaded.encode_images(pictures), encoder.encode_images(pictures), atol=1e-6)
+
+
+def test_refuses_what_is_no_dual_encoder(model, processor):
+    with pytest.raises(TypeError, match="CLIPTextModel has no get_image_features"):
+        Encoder(model.text_model, processor)
+    with pytest.raises(TypeError, match="has no image_processor"):
+        Encoder(model, processor.tokenizer)
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        Encoder(model, processor, batch_size=0)
+
+
+def test_progress_is_shown_on_request_only(model, processor, capsys):
+    Encoder(model, processor).encode_texts(TEXTS)
+    Encoder(model, processor, progress=False).encode_texts(TEXTS)
+    assert capsys.readouterr().err == ""
+    Encoder(model, processor, progress=True).encode_texts(TEXTS)
+    assert "Encoding texts" in capsys.readouterr().err
+
+
+# --- similarity ----------------------------------------------------------------------------------------------------
+
+
+def test_similarity_is_cosine_by_default(encoder, model, processor, pictures):
+    images, texts = encoder.encode_images(pictures), encoder.encode_texts(TEXTS)
+    scores = encoder.similarity(images, texts)
+    assert scores.shape == (5, 5) and scores.dtype == np.float32
+    inputs = processor(images=pictures, text=TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = (model(**inputs).logits_per_image / model.logit_scale.exp()).numpy()
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert (encoder.similarity(np.zeros((1, 16)), texts) == 0).all()
+
+
+def test_similarity_is_the_models_own_if_it_has_one(processor):
+    model = tiny_clip()
+    model.similarity = lambda image_embeds, text_embeds: -torch.cdist(image_embeds, text_embeds)
+    rng = np.random.default_rng(0)
+    images, texts = rng.normal(size=(5, 16)), rng.normal(size=(3, 16))
+    scores = Encoder(model, processor, batch_size=2).similarity(images, texts)
+    np.testing.assert_allclose(scores, -np.linalg.norm(images[:, None] - texts, axis=-1), rtol=1e-5)
+
+
+# --- negated queries -----------------------------------------------------------------------------------------------
+
+QUERIES = ["a kitchen", "a kitchen without a fridge", "no dogs", "a table but no cat or dog"]
+
+
+def unit(x):
+    return x / np.linalg.norm(x)
+
+
+def test_plain_and_strip(encoder):
+    plain = encoder.encode_query(QUERIES)
+    np.testing.assert_array_equal(plain, encoder.encode_texts(QUERIES))
+    strip = encoder.encode_query(QUERIES, negation="strip")
+    np.testing.assert_array_equal(strip[0], plain[0])
+    expected = encoder.encode_texts(["a kitchen", "a picture", "a table"])
+    np.testing.assert_allclose(strip[1:], expected, atol=1e-5)
+
+
+def test_compose_is_the_formula(encoder):
+    composed = encoder.encode_query(QUERIES, negation="compose", weight=0.3)
+    np.testing.assert_array_equal(composed[0], encoder.encode_query(QUERIES)[0])
+    kitchen, picture, table, fridge, dog, cat = encoder.encode_texts(
+        ["a kitchen", "a picture", "a table", "a fridge", "a dog", "a cat"]
+    )
+    for row, a, b in ((1, kitchen, fridge), (2, picture, dog), (3, table, unit(unit(cat) + unit(dog)))):
+        expected = np.linalg.norm(a) * unit(unit(a) - 0.3 * unit(b))
+        np.testing.assert_allclose(composed[row], expected, atol=1e-5)
+
+
+def test_compose_lowers_what_is_denied_and_weight_zero_is_strip(encoder):
+    fridge = encoder.encode_texts("a fridge")
+    scores = [
+        float(encoder.similarity(encoder.encode_query(QUERIES[1], "compose", weight), fridge)[0, 0])
+        for weight in (0.0, 0.2, 0.4, 0.8)
+    ]
+    assert scores == sorted(scores, reverse=True) and scores[0] - scores[-1] > 0.1
+    np.testing.assert_allclose(
+        encoder.encode_query(QUERIES, "compose", 0.0), encoder.encode_query(QUERIES, "strip"), atol=1e-5
+    )
+
+
+def test_queries_are_folded(encoder):
+    for mode in ("plain", "compose"):
+        a = encoder.encode_query("the kitchen  isn’t red", negation=mode)
+        np.testing.assert_array_equal(a, encoder.encode_query("the kitchen isn't red", negation=mode))
+
+
+def test_bad_queries(encoder):
+    with pytest.raises(ValueError, match="plain, compose, strip, got 'steer'"):
+        encoder.encode_query("a cat", negation="steer")
+    with pytest.raises(ValueError, match="weight must be at least 0"):
+        encoder.encode_query("a cat", negation="compose", weight=-1.0)
+    with pytest.raises(ValueError, match="row 1 is an empty caption"):
+        encoder.encode_query(["a cat", " "], negation="compose")
+    with pytest.raises(TypeError, match="row 0 is None"):
+        encoder.encode_query([None])
+
+
+# --- cache ---------------------------------------------------------------------------------------------------------
+
+
+def test_cache_is_read_until_weights_inputs_or_behaviour_change(processor, pictures, files, tmp_path):
+    model, cache = tiny_clip(), tmp_path / "cache"
+    plain = Encoder(model, processor)
+    cached = Encoder(model, processor, cache_dir=cache)
+    texts, images = plain.encode_texts(TEXTS), plain.encode_images(pictures)
+    for _ in range(2):
+        np.testing.assert_array_equal(cached.encode_texts(TEXTS), texts)
+        np.testing.assert_array_equal(cached.encode_images(pictures), images)
+        np.testing.assert_array_equal(cached.encode_images(files), images)
+        assert sorted(path.suffix for path in cache.iterdir()) == [".npy", ".npy"]
+
+    # What is read comes from the file.
+    kept = next(cache.glob("texts-*.npy"))
+    np.save(kept, np.zeros_like(np.load(kept)))
+    assert (cached.encode_texts(TEXTS) == 0).all()
+
+    with torch.no_grad():
+        model.text_projection.weight += 0.1
+    np.testing.assert_array_equal(cached.encode_texts(TEXTS), plain.encode_texts(TEXTS))
+    handle = model.text_projection.register_forward_hook(lambda module, args, output: -output)
+    np.testing.assert_array_equal(cached.encode_texts(TEXTS), plain.encode_texts(TEXTS))
+    handle.remove()
+    np.testing.assert_array_equal(cached.encode_texts(TEXTS[:2]), plain.encode_texts(TEXTS[:2]))
+    # The hook leaves no trace in the weights, so three states and one shorter list make four files.
+    assert len(list(cache.glob("texts-*.npy"))) == 4
+
+
+def test_a_failed_write_leaves_nothing(model, processor, tmp_path, monkeypatch):
+    encoder = Encoder(model, processor, cache_dir=tmp_path / "cache")
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        encoder.encode_texts(TEXTS)
+    assert list((tmp_path / "cache").iterdir()) == []
