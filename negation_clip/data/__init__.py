@@ -1,0 +1,1 @@
+"""Data going in: the embedded world of emoji scenes, its captions, and the quadruplets made from them."""

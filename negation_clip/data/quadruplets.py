@@ -1,0 +1,175 @@
+"""Quadruplets (I, P, P', N) from the embedded world, each with a twin image of which P' is false.
+
+The paper's quadruplet compares captions for one image. Excluding something compares images for one caption, so each
+row also carries I⁻, the image's twin: everything that P' names besides what it denies is in both, and both hold the
+same number of objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .captions import Caption, affirmative, choose_denial, forms_of, negated, some_slots, true_negative
+from .concepts import NAMES
+from .scenes import DEFAULT_PIXELS, Scene, Twins, make_scene, make_twins, png_bytes, render_array
+
+MAX_CONCEPTS = 8  # room for the ids of one caption's or picture's concepts; longer lists do not occur
+REQUIRED_COLUMNS = ("image", "positive", "negated_positive", "negative")
+
+
+def make_quadruplet(index: int, split: str = "train", seed: int = 0, world_seed: int = 0, pure: float = 0.3) -> dict:
+    """Quadruplet number `index`: scenes and captions, not yet drawn.
+
+    Args:
+        index (`int`): its number.
+        split (`str`): the split whose scenes, pairs and wordings it uses.
+        seed (`int`): seed of the quadruplets; another seed gives other scenes' captions and twins.
+        world_seed (`int`): seed of the scenes.
+        pure (`float`): share of pure negations ("no dog") among P', in [0, 1].
+
+    Returns:
+        `dict`: `scene`, `twin` (`Scene`) and `positive`, `negated_positive`, `negative` (`Caption`).
+    """
+    rng = np.random.default_rng([seed, 101, index])
+    scene = make_scene(split, index, world_seed, objects=2 + int(rng.choice(3, p=(0.4, 0.35, 0.25))), rng=rng)
+    twins = make_twins(scene, split, rng)
+    kept = [i for i in range(len(scene.objects)) if i != twins.slot]
+    everything = rng.random() < 0.4
+    positive = affirmative(scene, rng, None if everything else some_slots(scene, rng), detail=0.4)
+    denial = denial_of(twins, split, rng)
+    if rng.random() < pure:
+        negated_positive = negated(rng, None, *denial)
+    else:
+        count = 1 + int(rng.integers(len(kept)))
+        slots = sorted(int(i) for i in rng.permutation(kept)[:count])
+        if rng.random() < 0.3:  # also say what stands in the twin's place: then the twin lacks it, too
+            slots = list(range(len(scene.objects)))
+        said = affirmative(scene, rng, slots, detail=0.3, framed=False)
+        negated_positive = negated(rng, said, *denial)
+    return {
+        "scene": scene,
+        "twin": twins.with_it,
+        "positive": positive,
+        "negated_positive": negated_positive,
+        "negative": true_negative(scene, rng, split),
+    }
+
+
+def denial_of(twins: Twins, split: str, rng: np.random.Generator) -> tuple[tuple[int, ...], object]:
+    """What a true negation about `twins.without` denies so that it is false of the twin, and in which form.
+
+    Returns:
+        `tuple`: ids of what is denied (the twin's own concept first), and the `Form`.
+    """
+    forms = forms_of(split)
+    form = forms[rng.integers(len(forms))]
+    absent = (twins.absent,)
+    if form.several and rng.random() < 0.12:
+        # a second absent thing, as unlikely to give the picture away as the first
+        _, more = choose_denial(twins.without, rng, split, twins.without.concepts, forms=[form])
+        second = [c for c in more if c != twins.absent and not _clash(c, twins.absent, split)]
+        absent = absent + tuple(second[:1])
+    return absent, form
+
+
+def load_quadruplets(
+    split: str = "train",
+    size: int = 20_000,
+    seed: int = 0,
+    pixels: int = DEFAULT_PIXELS,
+    pure: float = 0.3,
+    augment: float = 0.0,
+    progress: bool = False,
+):
+    """Quadruplets as a `datasets.Dataset`, ready for `HanClipTrainer`.
+
+    Args:
+        split (`str`): `"train"` or `"validation"` (any split works).
+        size (`int`): number of rows.
+        seed (`int`): seed of the quadruplets.
+        pixels (`int`): side of the pictures.
+        pure (`float`): share of pure negations among P'.
+        augment (`float`): share of rows whose pictures are drawn with varied sprites (image and twin alike).
+        progress (`bool`): show a progress bar (on a terminal).
+
+    Returns:
+        `datasets.Dataset`: `image`, `negative_image`, `positive`, `negated_positive`, `negative`, and the concept ids
+        `image_concepts`, `negative_image_concepts`, `negated_positive_required`, `negated_positive_excluded`,
+        `negative_required`, `negative_excluded` (lists of int).
+
+    Raises:
+        ValueError: for an unknown split or a size below 1.
+
+    Example:
+        >>> row = load_quadruplets("train", 1)[0]
+        >>> set(REQUIRED_COLUMNS) <= set(row)
+        True
+    """
+    from datasets import Dataset, Features, Image, List, Value
+    from tqdm.auto import tqdm
+
+    if size < 1:
+        raise ValueError(f"size={size}: at least one quadruplet is needed")
+    ids, text = List(Value("int64")), Value("string")
+    features = Features(
+        {
+            "image": Image(),
+            "negative_image": Image(),
+            "positive": text,
+            "negated_positive": text,
+            "negative": text,
+            "image_concepts": ids,
+            "negative_image_concepts": ids,
+            "negated_positive_required": ids,
+            "negated_positive_excluded": ids,
+            "negative_required": ids,
+            "negative_excluded": ids,
+        }
+    )
+    columns: dict[str, list] = {name: [] for name in features}
+    for index in tqdm(range(size), desc="quadruplets", disable=None if progress else True):
+        quadruplet = make_quadruplet(index, split, seed, pure=pure)
+        scene, twin = quadruplet["scene"], quadruplet["twin"]
+        varied = np.random.default_rng([seed, 102, index]).random() < augment
+        row = {
+            "image": {"bytes": _png(scene, pixels, (seed, 103, index) if varied else None), "path": None},
+            "negative_image": {"bytes": _png(twin, pixels, (seed, 103, index) if varied else None), "path": None},
+            "image_concepts": list(scene.concepts),
+            "negative_image_concepts": list(twin.concepts),
+        }
+        for role in ("positive", "negated_positive", "negative"):
+            caption: Caption = quadruplet[role]
+            row[role] = caption.text
+            if role != "positive":
+                row[f"{role}_required"] = list(caption.required)
+                row[f"{role}_excluded"] = list(caption.excluded)
+        for name, value in row.items():
+            columns[name].append(value)
+    return Dataset.from_dict(columns, features=features)
+
+
+def concept_texts(concepts: Sequence[int]) -> list[str]:
+    """Names of concepts."""
+    return [NAMES[concept] for concept in concepts]
+
+
+def _clash(a: int, b: int, split: str) -> bool:
+    from .concepts import held_out_pairs
+
+    return split != "test_pairs" and frozenset((a, b)) in held_out_pairs()
+
+
+def _png(scene: Scene, pixels: int, stream: tuple[int, ...] | None) -> bytes:
+    if stream is None:
+        return png_bytes(scene, pixels)
+    # one stream for both twins: what they share is drawn alike, so that only the one object tells them apart
+    import io
+
+    from PIL import Image as PILImage
+
+    buffer = io.BytesIO()
+    array = render_array(scene, pixels, np.random.default_rng(stream))
+    PILImage.fromarray(array).save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()
