@@ -243,6 +243,38 @@ class HanClipModel(HanClipPreTrainedModel):
         """Brings 1/τ back to at most `config.logit_scale_max`; to be called after each optimizer step."""
         self.logit_scale.clamp_(max=math.log(self.config.logit_scale_max))
 
+    @torch.no_grad()
+    def calibrate_feature_scale(self, features: torch.Tensor, radius: float = 0.5) -> float:
+        """Sets the feature scale s so that the points of `features` lie at a given place in the ball on average.
+
+        Backbones differ in the norm of their features, and where tanh saturates all radii are equal and do not learn.
+        The mean grows with s, so s is found by bisection.
+
+        Args:
+            features: `(N, projection_dim)`, projected features of images and captions, norm kept.
+            radius: wanted mean of √c‖exp₀(s f)‖ = tanh(√c s‖f‖), Euclidean, a share of the ball's radius in (0, 1).
+
+        Returns:
+            s. It is a parameter, `geometry.log_feature_scale` = ln s, and saved as such.
+
+        Raises:
+            ValueError: for a cosine model, a radius outside (0, 1), or features that are empty, zero or not finite.
+        """
+        if self.config.similarity != "poincare":
+            raise ValueError("the feature scale exists for `similarity='poincare'`; this model compares by cosine")
+        if not 0 < radius < 1:
+            raise ValueError(f"`radius` is a share of the ball's radius and must be in (0, 1), got {radius}")
+        norms = float(self.curvature) ** 0.5 * torch.linalg.vector_norm(features.double(), dim=-1)
+        if not (norms.numel() and norms.isfinite().all() and (norms > 0).all()):
+            raise ValueError("`features` must be vectors of finite norm > 0, and at least one")
+        # At these two scales every point lies within, and every point beyond the radius.
+        low, high = (math.log(math.atanh(radius) / norm.item()) for norm in (norms.max(), norms.min()))
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if torch.tanh(math.exp(middle) * norms).mean() < radius else (low, middle)
+        self.geometry.log_feature_scale.fill_(high)
+        return math.exp(high)
+
     def get_input_embeddings(self) -> nn.Module:
         """Token embeddings of the text tower."""
         return self.backbone.text_model.get_input_embeddings()

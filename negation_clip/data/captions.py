@@ -315,7 +315,7 @@ def some_slots(scene: Scene, rng: np.random.Generator) -> list[int]:
 
 
 def pretraining_caption(
-    scene: Scene, rng: np.random.Generator, negations: float = 0.05, noise: float = 0.2
+    scene: Scene, rng: np.random.Generator, negations: float = 0.05, noise: float = 0.2, detail: float = 0.5
 ) -> Caption:
     """A caption as the web would write it: mostly affirmative and partial, seldom negated, sometimes wrong.
 
@@ -324,6 +324,7 @@ def pretraining_caption(
         rng (`np.random.Generator`): decides everything.
         negations (`float`): share of captions with a negation, seen and held-out forms alike.
         noise (`float`): share of those that deny something the picture shows.
+        detail (`float`): probability of each detail of an affirmative caption.
 
     Returns:
         `Caption`
@@ -334,7 +335,7 @@ def pretraining_caption(
             if related is not None:
                 return related
         whole = rng.random() < 0.6
-        return affirmative(scene, rng, None if whole else some_slots(scene, rng), detail=0.5)
+        return affirmative(scene, rng, None if whole else some_slots(scene, rng), detail)
     forms: tuple[Form, ...] = (*FORMS, *HELD_OUT_FORMS)
     if rng.random() < noise and len(scene.objects) > 1:
         slots = [int(i) for i in rng.permutation(len(scene.objects))]

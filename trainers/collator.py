@@ -1,0 +1,151 @@
+"""Quadruplets to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+import torch
+
+from negation_clip.data.images import image_name, load_image
+
+ROLES = ("positive", "negated_positive", "negative")
+IMAGES = ("image", "negative_image")
+CONCEPTS = (
+    "image_concepts",
+    "negative_image_concepts",
+    "negated_positive_required",
+    "negated_positive_excluded",
+    "negative_required",
+    "negative_excluded",
+)
+
+
+def check_columns(columns: Sequence[str], source: str = "the data set", also: Sequence[str] = ()) -> None:
+    """Refuse data without the columns of a quadruplet.
+
+    Args:
+        columns: the names found.
+        source (`str`): what to call the data in the message.
+        also: further columns that are needed. For a picture's column its features, `{name}_features`, will do.
+
+    Raises:
+        ValueError: naming what is missing, the nearest name found, and everything found.
+    """
+    columns, needed = list(columns), ["image", *ROLES, *also]
+    missing = [name for name in needed if not {name, f"{name}_features"} & set(columns)]
+    if missing:
+        spare = [name for name in columns if name not in needed]
+        near = {name: get_close_matches(name, spare, 1) for name in missing}
+        hints = [f"{name!r}" + (f" (is it {near[name][0]!r}?)" if near[name] else "") for name in missing]
+        raise ValueError(
+            f"{source}: the columns {', '.join(needed)} are needed; missing: {', '.join(hints)}; "
+            f"found: {', '.join(map(repr, columns))}"
+        )
+
+
+def check_captions(texts: Sequence, source: str) -> None:
+    """Refuse what is no caption.
+
+    Args:
+        texts: the entries of a column.
+        source (`str`): what to call the column in the message.
+
+    Raises:
+        ValueError: naming the first row that holds no text, and how many there are.
+    """
+    bad = [row for row, text in enumerate(texts) if not isinstance(text, str) or not text.strip()]
+    if bad:
+        raise ValueError(
+            f"{source}: {len(bad)} of {len(texts)} rows hold no caption; row {bad[0]} holds {texts[bad[0]]!r}"
+        )
+
+
+@dataclass
+class QuadrupletCollator:
+    """Turn rows of quadruplets into the inputs of `HanClipModel.forward`.
+
+    Rows hold `image` (PIL, path or undecoded entry) or `image_features` `(d,)`, and `positive`, `negated_positive`,
+    `negative` (text); optionally `negative_image` or `negative_image_features`, `reference_positive_features` `(d,)`,
+    and the concept ids (lists of int) named in `CONCEPTS`.
+
+    Args:
+        processor (`ProcessorMixin`): the backbone's processor.
+        max_length (`int`, *optional*): tokens per caption; longer ones are cut with their end token kept. The
+            tokenizer's own limit by default.
+        pad_to_max_length (`bool`): pad every caption to `max_length`, as SigLIP needs it, instead of to the longest.
+    """
+
+    processor: object
+    max_length: int | None = None
+    pad_to_max_length: bool = False
+
+    def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+        """Collate rows.
+
+        Args:
+            rows (`list[dict]`): B rows with the same columns.
+
+        Returns:
+            `dict[str, torch.Tensor]`: `pixel_values` `(B, 3, H, W)` or `image_features` `(B, d)`, likewise with the
+            prefix `negative_`, `{role}_input_ids` and `{role}_attention_mask` `(B, L)`, and concept ids `(B, K)` int64
+            padded with -1.
+
+        Raises:
+            ValueError: a missing column, an empty caption, pictures that cannot be opened (named and counted), or
+                concept ids that are no list.
+            TypeError: an entry that is no picture.
+        """
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        check_columns(columns, "the batch")
+        batch: dict[str, torch.Tensor] = {}
+        for role in ROLES:
+            check_captions(columns[role], f"the batch's column {role!r}")
+            tokens = self.processor.tokenizer(
+                columns[role],
+                padding="max_length" if self.pad_to_max_length else "longest",
+                truncation=True,
+                max_length=self.max_length,
+                return_tensors="pt",
+            )
+            batch[f"{role}_input_ids"] = tokens["input_ids"]
+            if not self.pad_to_max_length:
+                batch[f"{role}_attention_mask"] = tokens["attention_mask"]
+        for name in IMAGES:
+            if name in columns and f"{name}_features" not in columns:
+                pictures = _open(columns[name], name)
+                pixels = self.processor.image_processor(images=pictures, return_tensors="pt")["pixel_values"]
+                batch[f"{name.removesuffix('image')}pixel_values"] = pixels
+        for name in (*(f"{name}_features" for name in IMAGES), "reference_positive_features"):
+            if name in columns:
+                batch[name] = torch.from_numpy(np.asarray(columns[name], dtype=np.float32))
+        for name in CONCEPTS:
+            if name in columns:
+                batch[name] = _padded(columns[name], name)
+        return batch
+
+
+def _open(images: list, column: str) -> list:
+    pictures, bad = [], []
+    for row in range(len(images)):
+        try:
+            pictures.append(load_image(images, row))
+        except TypeError:
+            raise
+        except Exception as error:  # decoders raise all kinds of errors on a corrupt file
+            bad.append(f"\n  {image_name(images, row, error)}: {getattr(error, 'strerror', None) or error}")
+    if bad:
+        raise ValueError(
+            f"{len(bad)} of the batch's {len(images)} entries of {column!r} cannot be opened:{''.join(bad)}"
+        )
+    return pictures
+
+
+def _padded(lists: list[list[int]], column: str) -> torch.Tensor:
+    for row, ids in enumerate(lists):
+        if not isinstance(ids, list):
+            raise ValueError(f"the batch's column {column!r} needs lists of concept ids; row {row} holds {ids!r}")
+    width = max(1, *map(len, lists))
+    return torch.tensor([ids + [-1] * (width - len(ids)) for ids in lists], dtype=torch.int64)

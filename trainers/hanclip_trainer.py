@@ -1,0 +1,240 @@
+"""`HanClipTrainer`: fine-tune a `HanClipModel` on quadruplets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from negation_clip.evaluation import Encoder
+from negation_clip.modeling.modeling_hanclip import HanClipModel
+
+from .collator import IMAGES, ROLES, QuadrupletCollator, check_captions, check_columns
+
+
+@dataclass
+class HanClipTrainingArguments(TrainingArguments):
+    """`TrainingArguments` with what suits quadruplets.
+
+    Differs in its defaults: `remove_unused_columns=False` (the collator needs the raw columns),
+    `dataloader_drop_last=True` (every process needs as many rows; an evaluation keeps all rows nevertheless),
+    `per_device_train_batch_size=64`, `learning_rate=1e-3` (LoRA), `lr_scheduler_type="cosine"`, `warmup_steps=0.05`.
+
+    Args:
+        max_length (`int`, *optional*): tokens per caption; the model's context by default.
+        cache_image_features (`bool`): embed the pictures once if the image tower is frozen, instead of at every step.
+            Exact as long as nothing in the image path is random; needs the features of the whole data set in memory.
+
+    Raises:
+        ValueError: for `remove_unused_columns=True`.
+    """
+
+    remove_unused_columns: bool = field(default=False, metadata={"help": "must stay off: the collator reads columns"})
+    dataloader_drop_last: bool = field(default=True, metadata={"help": "drop the last, smaller batch in training"})
+    per_device_train_batch_size: int = field(default=64, metadata={"help": "quadruplets per device and step"})
+    learning_rate: float = field(default=1e-3, metadata={"help": "highest learning rate"})
+    lr_scheduler_type: str = field(default="cosine", metadata={"help": "shape of the learning rate"})
+    warmup_steps: float = field(default=0.05, metadata={"help": "steps, or below 1 share of steps, of warm-up"})
+    max_length: int | None = field(default=None, metadata={"help": "tokens per caption; the model's context"})
+    cache_image_features: bool = field(
+        default=True, metadata={"help": "embed pictures once if the image tower is frozen"}
+    )
+    feature_cache_dir: str | None = field(default=None, metadata={"help": "folder that keeps those features"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.remove_unused_columns:
+            raise ValueError("remove_unused_columns=True would drop the captions before the collator reads them")
+
+
+class HanClipTrainer(Trainer):
+    """Fine-tune HanCLIP on quadruplets (I, P, P', N).
+
+    Every term of the loss and, for a Poincaré model, the mean radius per role is logged with the loss. Candidates and
+    negatives are gathered from all processes, so that the loss does not depend on their number; gradient accumulation
+    adds no negatives. The logit scale is clamped after every optimizer step, and the geometry's scalars never decay.
+
+    Args:
+        model (`HanClipModel` or `peft.PeftModel` around one): the model.
+        args (`HanClipTrainingArguments`): the run's settings.
+        processor (`ProcessorMixin`): the backbone's processor; saved with the checkpoints.
+        train_dataset (`datasets.Dataset`, *optional*): rows as [`QuadrupletCollator`] takes them.
+        eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*): likewise.
+        kwargs: passed to `transformers.Trainer`. `compute_metrics` gets `predictions`, the embeddings of I, P, P' and
+            N, each `(n, d)` with their norm, in the order of the data set.
+
+    Raises:
+        ValueError: a column missing (named, with what was found), an empty caption, a corrupt image (path), or fewer
+            rows than a step needs.
+        FileNotFoundError: images missing (paths and count).
+    """
+
+    # The loss is a mean over the batch, so transformers must divide it by the accumulation steps.
+    loss_is_scaled_for_ga = False
+    _tag_names = ["negation-clip", "hanclip"]
+
+    def __init__(
+        self, model, args: HanClipTrainingArguments, processor, train_dataset=None, eval_dataset=None, **kwargs
+    ):
+        self.hanclip: HanClipModel = model.get_base_model() if hasattr(model, "get_base_model") else model
+        encoder = Encoder(
+            model, processor, batch_size=256, max_length=args.max_length, progress=False if args.disable_tqdm else None
+        )
+        if train_dataset is not None:
+            train_dataset = self._prepare(train_dataset, encoder, args, "train_dataset")
+            rows = args.train_batch_size * args.world_size
+            if args.dataloader_drop_last and len(train_dataset) < rows:
+                raise ValueError(f"train_dataset has {len(train_dataset)} rows, fewer than the {rows} of one batch")
+        if isinstance(eval_dataset, dict):
+            eval_dataset = {
+                name: self._prepare(dataset, encoder, args, f"eval_dataset[{name!r}]")
+                for name, dataset in eval_dataset.items()
+            }
+        elif eval_dataset is not None:
+            eval_dataset = self._prepare(eval_dataset, encoder, args, "eval_dataset")
+        # By mode: values of each term and radius since the last log, as detached scalars.
+        self._terms: dict[str, dict[str, list[torch.Tensor]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=QuadrupletCollator(processor, encoder.max_length, encoder._pads_to_context),
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processor,
+            **kwargs,
+        )
+        self.add_callback(_ClampParameters())
+
+    def _prepare(self, dataset, encoder: Encoder, args: HanClipTrainingArguments, source: str):
+        """Checks the columns, counts captions over the context, and embeds the pictures if their tower is frozen."""
+        from datasets import Image
+
+        weights = self.hanclip.config.term_weights
+        needs = {"exclusion": "negative_image", "distill": "reference_positive_features"}
+        check_columns(dataset.column_names, source, [name for term, name in needs.items() if weights[term]])
+        for role in ROLES:
+            check_captions(dataset[role], f"{source}, column {role!r}")
+        encoder.report_truncation([text for role in ROLES for text in dataset[role]])
+        if not weights["exclusion"] and "negative_image" in dataset.column_names:
+            dataset = dataset.remove_columns("negative_image")  # it would be encoded for nothing
+        columns = [column for column in IMAGES if column in dataset.column_names]
+        for column in columns:
+            if isinstance(dataset.features[column], Image):
+                # Undecoded, so that a bad file can be named.
+                dataset = dataset.cast_column(column, Image(decode=False))
+        if not (columns and args.cache_image_features and self._image_tower_is_frozen(encoder)):
+            return dataset
+        features = {f"{column}_features": encoder.encode_images(list(dataset[column])) for column in columns}
+        return _WithFeatures(dataset.remove_columns(columns), features)
+
+    def _image_tower_is_frozen(self, encoder: Encoder) -> bool:
+        # Asked of autograd: the names of the towers' parameters differ from family to family.
+        side = self.hanclip.config.vision_config.image_size
+        pixels = torch.zeros(1, 3, side, side, device=encoder.device, dtype=self.hanclip.dtype)
+        return not self.hanclip.get_image_features(pixels).pooler_output.requires_grad
+
+    def get_decay_parameter_names(self, model) -> list[str]:
+        """Names of the parameters that decay: none of the geometry's scalars."""
+        return [name for name in super().get_decay_parameter_names(model) if "geometry" not in name.split(".")]
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The objective over all processes; its terms are kept for the log."""
+        outputs = model(**inputs, return_loss=True, gather=self.args.world_size > 1)
+        terms = self._terms["train" if model.training else "eval"]
+        for name, value in outputs.loss_terms.items():
+            terms[name].append(value)
+        if self.hanclip.config.similarity == "poincare":
+            with torch.no_grad():
+                for role, embeds in _roles(outputs).items():
+                    terms[f"radius_{role}"].append(self.hanclip.radius(embeds).mean())
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        """The loss, and the embeddings of I, P, P' and N `(B, d)` each, which the loop gathers."""
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        if prediction_loss_only:
+            return loss.detach(), None, None
+        embeds = tuple(_roles(outputs).values())
+        # Stands for the labels, without which the loop skips `compute_metrics`.
+        return loss.detach(), embeds, torch.arange(len(embeds[0]), device=embeds[0].device)
+
+    def evaluation_loop(self, *args, metric_key_prefix: str = "eval", **kwargs):
+        """The loop of `Trainer`, with the mean of each term and radius among its metrics."""
+        self._terms["eval"].clear()
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        output.metrics.update({f"{metric_key_prefix}_{name}": mean for name, mean in self._means("eval").items()})
+        return output
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        """Batches of all rows: unlike a training, an evaluation keeps the last, smaller one."""
+        with self._keep_last():
+            return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset):
+        """Likewise, for `predict`."""
+        with self._keep_last():
+            return super().get_test_dataloader(test_dataset)
+
+    @contextmanager
+    def _keep_last(self):
+        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            yield
+        finally:
+            self.args.dataloader_drop_last = drop_last
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the mean of each term and radius since the last log, and the logit scale, to what is logged."""
+        if "loss" in logs:
+            logs = {**logs, **self._means("train"), "logit_scale": self.hanclip.logit_scale.exp().item()}
+        super().log(logs, start_time)
+
+    def _means(self, mode: str) -> dict[str, float]:
+        """Means over steps and processes; starts anew."""
+        means = {name: torch.stack(values).float().mean() for name, values in self._terms[mode].items()}
+        self._terms[mode].clear()
+        if not means:
+            return {}
+        reduced = self.accelerator.reduce(torch.stack(list(means.values())), "mean")
+        return dict(zip(means, reduced.tolist(), strict=True))
+
+
+class _ClampParameters(TrainerCallback):
+    """Keep the logit scale in its range after every optimizer step."""
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        model.clamp_parameters()
+
+
+class _WithFeatures(Dataset):
+    """A data set's rows with their pictures' features in place of the pictures."""
+
+    def __init__(self, dataset, features: dict[str, np.ndarray]):
+        self.dataset, self.features = dataset, features
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, i: int) -> dict:
+        return self.dataset[i] | {name: values[i] for name, values in self.features.items()}
+
+    def __getitems__(self, indices: list[int]) -> list[dict]:
+        features = {name: values[indices] for name, values in self.features.items()}
+        columns = self.dataset[indices] | features
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _roles(outputs) -> dict[str, torch.Tensor]:
+    return {
+        "image": outputs.image_embeds,
+        "positive": outputs.positive_embeds,
+        "negated_positive": outputs.negated_positive_embeds,
+        "negative": outputs.negative_embeds,
+    }

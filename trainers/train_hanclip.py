@@ -1,0 +1,346 @@
+"""Fine-tune HanCLIP by LoRA on quadruplets.
+
+    python trainers/train_hanclip.py --config recipes/hanclip.yaml --output_dir runs/hanclip
+    accelerate launch --cpu --num_processes 2 trainers/train_hanclip.py --config recipes/tiny.yaml
+
+Writes `adapter/` (LoRA and geometry), `model/` (merged, with processor; loads with `AutoModel`) and
+`training_log.json` into the output folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class HanClipArguments:
+    """What is fine-tuned, on what, and how the objective is put together.
+
+    > Parameters that control model and data
+
+    Attributes:
+        model (`str`): folder or Hub id of a CLIP-like backbone or of a HanCLIP, or `"base"`, the embedded CLIP.
+        dataset (`str`): `"scenes"`, the embedded world; or a csv, json, jsonl or parquet file, a folder written by
+            `Dataset.save_to_disk`, or a Hub id, with the columns `image`, `positive`, `negated_positive`, `negative`.
+        dataset_split (`str`): which split of it.
+        quadruplets (`int`): number of rows from the embedded world.
+        eval_quadruplets (`int`): number of validation rows from the embedded world; 0 for no evaluation.
+        pure (`float`): share of pure negations among P' of the embedded world.
+        augment (`float`): share of rows whose pictures are drawn with varied sprites.
+        overwrite, resume (`bool`): what to do with an output folder that holds a run: replace it, or go on from its
+            latest checkpoint (from the start if there is none).
+
+    > Parameters that control LoRA: see `negation_clip.trainers.lora`
+
+    Attributes:
+        lora_placement (`str`), lora_rank (`int`), lora_alpha (`float`), lora_dropout (`float`), lora_pattern (`str`).
+
+    > Parameters that control the objective: see `HanClipConfig`; an empty one keeps the default there, but for
+    > `feature_scale_init`: without it the scale is set by the first rows' features, see [`calibrate`].
+    """
+
+    model: str = field(default="base", metadata={"help": "backbone: folder, Hub id or 'base'"})
+    dataset: str = field(default="scenes", metadata={"help": "'scenes', a file, a folder or a Hub id"})
+    dataset_split: str = field(default="train", metadata={"help": "split of the data set"})
+    quadruplets: int = field(default=12_000, metadata={"help": "rows from the embedded world"})
+    eval_quadruplets: int = field(default=0, metadata={"help": "validation rows from the embedded world"})
+    pure: float = field(default=0.3, metadata={"help": "share of pure negations among P'"})
+    augment: float = field(default=0.0, metadata={"help": "share of rows drawn with varied sprites"})
+    overwrite: bool = field(default=False, metadata={"help": "replace an earlier run in the output folder"})
+    resume: bool = field(default=False, metadata={"help": "go on with an earlier run in the output folder"})
+
+    lora_placement: str = field(default="text", metadata={"help": "text, vision or both"})
+    lora_rank: int = field(default=16, metadata={"help": "rank of the adapters"})
+    lora_alpha: float | None = field(default=None, metadata={"help": "LoRA's alpha; twice the rank by default"})
+    lora_dropout: float = field(default=0.0, metadata={"help": "dropout on the adapters' input"})
+    lora_pattern: str | None = field(default=None, metadata={"help": "regular expression of the layers' names"})
+
+    similarity: str | None = field(default=None, metadata={"help": "cosine or poincare"})
+    curvature: float | None = field(default=None, metadata={"help": "negative curvature c of the ball"})
+    learn_curvature: bool | None = field(default=None, metadata={"help": "learn the curvature"})
+    feature_scale_init: float | None = field(
+        default=None, metadata={"help": "scale s of features; by default the mean point lies halfway to the edge"}
+    )
+    logit_scale_init_value: float | None = field(default=None, metadata={"help": "ln(1/temperature) at the start"})
+    negatives: str | None = field(default=None, metadata={"help": "batch or own: which N stand in the denominator"})
+    angular_weight: float | None = field(default=None, metadata={"help": "weight of the angular loss"})
+    angular_form: str | None = field(default=None, metadata={"help": "radians or cosine"})
+    angular_space: str | None = field(default=None, metadata={"help": "euclidean or tangent"})
+    align_weight: float | None = field(default=None, metadata={"help": "weight: image and P'"})
+    image_negative_weight: float | None = field(default=None, metadata={"help": "weight: image, P' against N"})
+    text_negative_weight: float | None = field(default=None, metadata={"help": "weight: P', P against N"})
+    exclusion_weight: float | None = field(default=None, metadata={"help": "weight: P', image against its twin"})
+    affirmative_weight: float | None = field(default=None, metadata={"help": "weight: image and P"})
+    distill_weight: float | None = field(default=None, metadata={"help": "weight: P stays where the backbone had it"})
+
+
+# Stands in every output folder of this package, so that nothing else is ever replaced.
+RUN_MARK = "_negation_clip_run"
+
+
+def main(arguments: HanClipArguments, training_arguments) -> dict:
+    """Fine-tune and save.
+
+    Args:
+        arguments (`HanClipArguments`): what.
+        training_arguments (`HanClipTrainingArguments`): how.
+
+    Returns:
+        `dict`: `model` and `adapter` (paths), `seconds`, `steps`, `log`.
+
+    Raises:
+        ValueError: unusable data or options (named); an output folder of another run without `overwrite` or `resume`.
+        FileNotFoundError: data or images that do not exist (paths and count).
+    """
+    from transformers import set_seed
+    from transformers.trainer_utils import get_last_checkpoint
+
+    from negation_clip.trainers.hanclip_trainer import HanClipTrainer
+    from negation_clip.trainers.lora import add_lora
+
+    args, out = training_arguments, Path(training_arguments.output_dir)
+    with args.main_process_first(local=False, desc="output folder"):
+        if args.process_index == 0:
+            prepare_output(out, arguments.overwrite, arguments.resume)
+    checkpoint = get_last_checkpoint(str(out)) if arguments.resume else None
+    set_seed(args.seed)
+    model, processor, calibrated = load_model(arguments)
+    train, evaluation = load_data(arguments, args, model, processor)
+    if not calibrated:
+        calibrate(model, processor, train, args)
+    peft_model = add_lora(
+        model,
+        arguments.lora_placement,
+        arguments.lora_rank,
+        arguments.lora_alpha,
+        arguments.lora_dropout,
+        arguments.lora_pattern,
+    )
+    trainer = HanClipTrainer(peft_model, args, processor, train_dataset=train, eval_dataset=evaluation)
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    if evaluation is not None and args.eval_strategy == "no":
+        trainer.evaluate()
+    paths = {"adapter": str(out / "adapter"), "model": str(out / "model")}
+    log = {
+        "arguments": dataclasses.asdict(arguments),
+        "steps": trainer.state.global_step,
+        "seconds": result.metrics["train_runtime"],
+        "log": trainer.state.log_history,
+    }
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(paths["adapter"])
+        merged = trainer.model.merge_and_unload()
+        merged.save_pretrained(paths["model"])
+        processor.save_pretrained(paths["model"])
+        (out / "training_log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+    trainer.accelerator.wait_for_everyone()
+    trainer.end()
+    return {**paths, **log}
+
+
+def prepare_output(folder: Path, overwrite: bool, resume: bool) -> None:
+    """Make the output folder, and keep an earlier run from being mixed with this one.
+
+    Args:
+        folder (`Path`): the output folder.
+        overwrite (`bool`): empty it if it holds an earlier run; links in it are removed, not followed.
+        resume (`bool`): leave an earlier run in it as it is.
+
+    Raises:
+        ValueError: both options at once; a folder that is not empty and either holds no run of this package, or holds
+            one and neither option is given. Nothing is deleted then.
+    """
+    if overwrite and resume:
+        raise ValueError("--overwrite starts anew and --resume goes on: give one of them")
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / RUN_MARK).exists():
+            raise ValueError(f"{folder} is not empty and holds no run of this package: choose another folder")
+        if not (overwrite or resume):
+            raise ValueError(f"{folder} holds an earlier run: choose another folder, --overwrite or --resume")
+        if overwrite:
+            for entry in folder.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RUN_MARK).touch()
+
+
+def load_model(arguments: HanClipArguments) -> tuple:
+    """The model to be fine-tuned, and its processor.
+
+    Args:
+        arguments (`HanClipArguments`): `model` and the fields of `HanClipConfig`.
+
+    Returns:
+        `tuple`: `HanClipModel` in float32, processor, and whether its feature scale is to be left alone: because it
+        was given, was trained, or does not exist.
+
+    Raises:
+        ValueError: an initial value for a scalar that the model brings along.
+    """
+    from transformers import AutoConfig, AutoProcessor
+
+    from negation_clip import HanClipModel
+    from negation_clip.embedded import EMBEDDED, embedded_path
+
+    path = embedded_path(arguments.model) if arguments.model in EMBEDDED else arguments.model
+    options = {name: value for name, value in objective_options(arguments).items() if value is not None}
+    config = AutoConfig.from_pretrained(path)
+    if config.model_type == "hanclip":
+        if given := options.keys() & {"logit_scale_init_value", "feature_scale_init"}:
+            raise ValueError(f"{', '.join(sorted(given))}: {path} is a HanCLIP and has trained values already")
+        model = HanClipModel.from_pretrained(path, **options)
+        calibrated = config.similarity == "poincare"
+    else:
+        model = HanClipModel.from_backbone(path, **options)
+        calibrated = "feature_scale_init" in options
+    calibrated = calibrated or model.config.similarity != "poincare"
+    return model.float(), AutoProcessor.from_pretrained(path, backend="pil"), calibrated
+
+
+def calibrate(model, processor, data, args, rows: int = 256) -> None:
+    """Set the feature scale so that the first rows' images and captions lie halfway to the ball's edge on average.
+
+    Args:
+        model (`HanClipModel`): a Poincaré model; changed in place.
+        processor (`ProcessorMixin`): its processor.
+        data (`datasets.Dataset`): quadruplets.
+        args (`HanClipTrainingArguments`): `max_length` is read.
+        rows (`int`): how many of them are looked at.
+    """
+    import torch
+
+    from negation_clip import Encoder
+    from negation_clip.trainers.collator import ROLES
+
+    first = data.select(range(min(rows, len(data))))
+    encoder = Encoder(model, processor, max_length=args.max_length, progress=False)
+    features = [encoder.encode_images(list(first["image"]))]
+    features += [encoder.encode_texts(first[role]) for role in ROLES]
+    model.calibrate_feature_scale(torch.cat([torch.from_numpy(values) for values in features]))
+
+
+def objective_options(arguments: HanClipArguments) -> dict:
+    """The fields of `arguments` that are fields of `HanClipConfig`."""
+    from negation_clip import HanClipConfig
+
+    known = {f.name for f in dataclasses.fields(HanClipConfig)}
+    return {f.name: getattr(arguments, f.name) for f in dataclasses.fields(arguments) if f.name in known}
+
+
+def load_data(arguments: HanClipArguments, args, model, processor):
+    """Training and evaluation rows.
+
+    Returns:
+        `tuple`: two `datasets.Dataset`, the second `None` without evaluation.
+    """
+    from negation_clip.data.quadruplets import load_quadruplets
+
+    progress = not args.disable_tqdm
+    a, evaluation = arguments, None
+    if a.dataset == "scenes":
+        side = model.config.vision_config.image_size
+        make = {"seed": args.seed, "pixels": side, "pure": a.pure, "progress": progress}
+        train = load_quadruplets("train", a.quadruplets, augment=a.augment, **make)
+        if a.eval_quadruplets:
+            evaluation = load_quadruplets("validation", a.eval_quadruplets, **make)
+    else:
+        train = read_dataset(a.dataset, a.dataset_split)
+    if model.config.distill_weight:
+        train, evaluation = (with_reference(data, model, processor, args) for data in (train, evaluation))
+    return train, evaluation
+
+
+def read_dataset(source: str, split: str):
+    """Rows from a file, a saved folder or the Hub; relative image paths of a file count from its folder.
+
+    Args:
+        source (`str`): csv, json, jsonl or parquet file, folder written by `save_to_disk`, or Hub id.
+        split (`str`): which split of a folder or Hub id.
+
+    Returns:
+        `datasets.Dataset`: its images undecoded.
+
+    Raises:
+        ValueError: a file of another kind; a split or columns missing.
+        FileNotFoundError: a source or images that do not exist (paths and count).
+    """
+    from datasets import DatasetDict, Image, load_dataset, load_from_disk
+
+    from negation_clip.trainers.collator import IMAGES, check_columns
+
+    path, root = Path(source), Path()
+    kinds = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+    if path.is_dir():
+        data = load_from_disk(source)
+        if isinstance(data, DatasetDict):
+            if split not in data:
+                raise ValueError(f"{source}: there is no split {split!r}; there are {', '.join(data)}")
+            data = data[split]
+    elif path.suffix in kinds:
+        if not path.is_file():
+            raise FileNotFoundError(f"{source}: there is no such file")
+        # "None" and "NA" are words of captions
+        options = {"keep_default_na": False} if path.suffix == ".csv" else {}
+        data, root = load_dataset(kinds[path.suffix], data_files=source, split="train", **options), path.parent
+    elif path.is_file():
+        raise ValueError(f"{source}: expected one of {', '.join(kinds)}, a folder or a Hub id")
+    else:
+        try:
+            data = load_dataset(source, split=split)
+        except (FileNotFoundError, ConnectionError) as error:
+            raise FileNotFoundError(f"{source}: no such file or folder, nor a data set on the Hub: {error}") from error
+    check_columns(data.column_names, source)
+    for column in IMAGES:
+        if column not in data.column_names:
+            continue
+        if getattr(data.features[column], "dtype", None) in ("string", "large_string"):
+            found = [str(root / (name or "")) for name in data[column]]
+            if missing := [name for name in found if not Path(name).is_file()]:
+                listed = "".join(f"\n  {name}" for name in missing[:10])
+                more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
+                raise FileNotFoundError(
+                    f"{source}: {len(missing)} of {len(found)} files of {column!r} are missing:{listed}{more}"
+                )
+            data = data.remove_columns(column).add_column(column, found)
+        data = data.cast_column(column, Image(decode=False))
+    return data
+
+
+def with_reference(data, model, processor, args):
+    """Add where the backbone has each P, as the column that the term `distill` compares with.
+
+    Args:
+        data (`datasets.Dataset`, *optional*): quadruplets.
+        model (`HanClipModel`): not yet trained.
+        processor (`ProcessorMixin`): its processor.
+        args (`HanClipTrainingArguments`): `max_length` and `disable_tqdm` are read.
+
+    Returns:
+        `datasets.Dataset`: with `reference_positive_features` `(d,)`; `None` if there is no data.
+    """
+    from negation_clip import Encoder
+
+    if data is None:
+        return None
+    progress = False if args.disable_tqdm else None
+    encoder = Encoder(model, processor, batch_size=256, max_length=args.max_length, progress=progress)
+    return data.add_column("reference_positive_features", list(encoder.encode_texts(data["positive"])))
+
+
+def parse(argv: list[str] | None = None):
+    """Arguments from `--config file.yaml` and the command line, which wins."""
+    from negation_clip.trainers.arguments import parse_arguments
+    from negation_clip.trainers.hanclip_trainer import HanClipTrainingArguments
+
+    return parse_arguments((HanClipArguments, HanClipTrainingArguments), argv, description=__doc__)
+
+
+if __name__ == "__main__":
+    main(*parse())
