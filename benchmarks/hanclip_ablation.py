@@ -3,7 +3,7 @@
     python benchmarks/hanclip_ablation.py --output runs/ablation
     python benchmarks/hanclip_ablation.py --output runs/ablation --only paper,full --set max_steps=300
 
-Every variant of `recipes/ablation.yaml` is fine-tuned from a recipe with some options changed, and measured. A variant
+Every variant of `benchmarks/hanclip_ablation.yaml` is fine-tuned from a recipe with some options changed, and measured. A variant
 that has been measured is kept, so that the table can be finished over several days. Prints a Markdown table, writes
 `ablation.json` and `pareto.png`: exclusion against keep for every variant, and for composing at query time with
 growing weight.
@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import yaml
+
 from negation_clip import Encoder, load_embedded
 from negation_clip.demo import find_recipe
 from negation_clip.evaluation.world import World, measure
@@ -110,12 +111,12 @@ def main() -> None:
     """Run the variants asked for, print the table, write json and plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("runs/ablation"))
-    parser.add_argument("--variants", type=Path, help="YAML: name -> options; the bundled recipes/ablation.yaml")
+    parser.add_argument("--variants", type=Path, help="YAML: name -> options", default=Path(__file__).with_suffix(".yaml"))
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--size", type=int, default=500, help="validation pictures per test")
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", help="for every variant")
     args = parser.parse_args()
-    variants = yaml.safe_load((args.variants or find_recipe("ablation")).read_text("utf-8"))
+    variants = yaml.safe_load(args.variants.read_text("utf-8"))
     if args.only:
         variants = {name: variants[name] for name in args.only.split(",")}
     common = dict(item.split("=", 1) for item in args.set)

@@ -191,7 +191,7 @@ def gallery_rows(world: World, encoders: dict[str, Encoder], pictures: dict[str,
     rows = [
         {
             "query": query.text,
-            "asks": f"{' and '.join(NAMES[c] for c in query.required)}, no {' or '.join(NAMES[c] for c in query.excluded)}",
+            "asks": ", ".join([NAMES[c] for c in query.required] + [f"no {NAMES[c]}" for c in query.excluded]),
         }
         for query in queries
     ]

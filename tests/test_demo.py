@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from negation_clip.demo import SPLITS, find_recipe, gallery_rows, run_demo, summarise
 
 KEYS = ("base", "hanclip", "compose", "hanclip+compose", "strip", "blind")
@@ -30,8 +31,9 @@ def test_results(demo):
 
 
 def test_model_on_disk_loads_with_auto_model(demo):
-    import negation_clip  # noqa: F401
     from transformers import AutoModel
+
+    import negation_clip  # noqa: F401
 
     out, _ = demo
     model = AutoModel.from_pretrained(out / "hanclip" / "model")
@@ -65,7 +67,9 @@ def test_unknown_recipe_names_those_there_are():
 
 def test_summary_is_mean_and_spread():
     def run(value):
-        return {key: {"test": {"mcq": {"strict": value, "chosen_wrong": {}}}} for key in ("hanclip", "hanclip+compose")}
+        return {
+            key: {"test": {"mcq": {"strict": value, "chosen_wrong": {}}}} for key in ("hanclip", "hanclip+compose")
+        }
 
     found = summarise({"0": run(0.5), "1": run(0.7)})["hanclip"]["test"]["mcq.strict"]
     assert found["mean"] == pytest.approx(0.6)

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig, AutoTokenizer
+
 from negation_clip import Encoder, embedded_path, load_embedded
 from negation_clip.data.scenes import load_scenes
 from negation_clip.evaluation.world import World, measure
-from transformers import AutoConfig, AutoTokenizer
 
 
 def test_unknown_name_is_refused():

@@ -29,6 +29,7 @@ class HanClipTrainingArguments(TrainingArguments):
         max_length (`int`, *optional*): tokens per caption; the model's context by default.
         cache_image_features (`bool`): embed the pictures once if the image tower is frozen, instead of at every step.
             Exact as long as nothing in the image path is random; needs the features of the whole data set in memory.
+        feature_cache_dir (`str`, *optional*): folder that keeps those features between runs, by model and pictures.
 
     Raises:
         ValueError: for `remove_unused_columns=True`.
@@ -83,7 +84,12 @@ class HanClipTrainer(Trainer):
     ):
         self.hanclip: HanClipModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         encoder = Encoder(
-            model, processor, batch_size=256, max_length=args.max_length, progress=False if args.disable_tqdm else None
+            model,
+            processor,
+            batch_size=256,
+            max_length=args.max_length,
+            progress=False if args.disable_tqdm else None,
+            cache_dir=args.feature_cache_dir,
         )
         if train_dataset is not None:
             train_dataset = self._prepare(train_dataset, encoder, args, "train_dataset")

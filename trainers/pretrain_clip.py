@@ -25,6 +25,7 @@ class PretrainArguments:
         noise (`float`): share of those that deny something the picture shows.
         detail (`float`): probability that an affirmative caption tells the background or the colour of a tile. The
             less it tells, the more the loss depends on recognising objects.
+        whole (`float`): share of affirmative captions sure to name every object; the others name a part, or all.
         stop_at (`int`, *optional*): step at which to end, although the learning rate's schedule goes on to
             `max_steps`.
         init_from (`str`, *optional*): folder of an earlier stage, whose weights and tokenizer are taken over.
@@ -44,6 +45,7 @@ class PretrainArguments:
     noise: float = field(default=0.2, metadata={"help": "share of those that deny what the picture shows"})
     detail: float = field(default=0.5, metadata={"help": "probability of each detail of an affirmative caption"})
     stop_at: int | None = field(default=None, metadata={"help": "step at which to end before max_steps"})
+    whole: float = field(default=0.6, metadata={"help": "share of affirmative captions sure to name every object"})
     init_from: str | None = field(default=None, metadata={"help": "folder of an earlier stage to go on from"})
     world_seed: int = field(default=0, metadata={"help": "seed of the world"})
     vision_width: int = field(default=160, metadata={"help": "hidden size of the vision tower"})
@@ -101,7 +103,7 @@ class PretrainingScenes:
 
         a, scene = self.arguments, i % self.arguments.scenes
         rng = scene_rng("train", a.world_seed, i, purpose=4)
-        caption = pretraining_caption(self.pool[scene], rng, a.negations, a.noise, a.detail)
+        caption = pretraining_caption(self.pool[scene], rng, a.negations, a.noise, a.detail, a.whole)
         return {"picture": self.pictures[scene], "caption": caption.text}
 
 

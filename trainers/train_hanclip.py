@@ -2,7 +2,9 @@
 
     python trainers/train_hanclip.py --config recipes/hanclip.yaml --output_dir runs/hanclip
     accelerate launch --cpu --num_processes 2 trainers/train_hanclip.py --config recipes/tiny.yaml
+    torchrun --nproc_per_node 2 trainers/train_hanclip.py --config recipes/tiny.yaml --use_cpu
 
+The second starts two processes only where there is MPI (`--mpirun_hostfile`), else one; the third needs nothing.
 Writes `adapter/` (LoRA and geometry), `model/` (merged, with processor; loads with `AutoModel`) and
 `training_log.json` into the output folder.
 """
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +82,8 @@ class HanClipArguments:
     distill_weight: float | None = field(default=None, metadata={"help": "weight: P stays where the backbone had it"})
 
 
+logger = logging.getLogger(__name__)
+
 # Stands in every output folder of this package, so that nothing else is ever replaced.
 RUN_MARK = "_negation_clip_run"
 
@@ -106,6 +112,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     with args.main_process_first(local=False, desc="output folder"):
         if args.process_index == 0:
             prepare_output(out, arguments.overwrite, arguments.resume)
+    warn_of_lost_processes(args.world_size)
     checkpoint = get_last_checkpoint(str(out)) if arguments.resume else None
     set_seed(args.seed)
     model, processor, calibrated = load_model(arguments)
@@ -140,6 +147,20 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     trainer.accelerator.wait_for_everyone()
     trainer.end()
     return {**paths, **log}
+
+
+def warn_of_lost_processes(world_size: int) -> None:
+    """Say so if `accelerate launch --cpu --num_processes N` has started one process, as it does without MPI.
+
+    Args:
+        world_size (`int`): number of processes there are.
+    """
+    # Accelerate names a meeting point for several processes in either case.
+    if world_size == 1 and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
+        logger.warning(
+            "accelerate launch --cpu starts one process unless it is given --mpirun_hostfile. For N processes on CPUs "
+            "without MPI: torchrun --nproc_per_node N, with the script's option --use_cpu"
+        )
 
 
 def prepare_output(folder: Path, overwrite: bool, resume: bool) -> None:

@@ -6,6 +6,7 @@ Each builder returns scenes, texts and the right answers; nothing is drawn or em
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from .captions import (
     relation_between,
     some_slots,
 )
-from .concepts import CONCEPTS, NAMES
+from .concepts import CONCEPTS, NAMES, held_out_pairs
 from .scenes import COLOURS, Scene, SceneObject, choose_absent, make_scene, make_twins, scene_rng
 
 OPTION_TYPES = ("positive", "hybrid", "negative")
@@ -150,8 +151,11 @@ def multiple_choice(split: str, scenes: list[Scene], seed: int = 0) -> MultipleC
         if split != "test_cues" and rng.random() < _SHARE_OFFICIAL:
             form = _OFFICIAL
         a, b = (scene.concepts[int(i)] for i in rng.permutation(len(scene.objects))[:2])
+        if split == "test_pairs":  # name a pair that training never showed
+            news = [pair for pair in combinations(scene.concepts, 2) if frozenset(pair) in held_out_pairs()]
+            a, b = news[rng.integers(len(news))]
         # beside a picture's unnamed objects, too, a held-out pair would be news
-        beside = (a, b) if split == "test_pairs" else scene.concepts
+        beside = (b,) if split == "test_pairs" else scene.concepts
         absent = choose_absent(rng, beside, split, exclude=scene.concepts, near=scene.concepts)
         template = MCQ_TEMPLATES[rng.integers(3)]
         right = {

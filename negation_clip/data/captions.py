@@ -315,7 +315,12 @@ def some_slots(scene: Scene, rng: np.random.Generator) -> list[int]:
 
 
 def pretraining_caption(
-    scene: Scene, rng: np.random.Generator, negations: float = 0.05, noise: float = 0.2, detail: float = 0.5
+    scene: Scene,
+    rng: np.random.Generator,
+    negations: float = 0.05,
+    noise: float = 0.2,
+    detail: float = 0.5,
+    whole: float = 0.6,
 ) -> Caption:
     """A caption as the web would write it: mostly affirmative and partial, seldom negated, sometimes wrong.
 
@@ -325,6 +330,7 @@ def pretraining_caption(
         negations (`float`): share of captions with a negation, seen and held-out forms alike.
         noise (`float`): share of those that deny something the picture shows.
         detail (`float`): probability of each detail of an affirmative caption.
+        whole (`float`): share of affirmative captions sure to name every object; the others name a part, or all.
 
     Returns:
         `Caption`
@@ -334,8 +340,8 @@ def pretraining_caption(
             related = _relation(scene, rng)
             if related is not None:
                 return related
-        whole = rng.random() < 0.6
-        return affirmative(scene, rng, None if whole else some_slots(scene, rng), detail)
+        slots = None if rng.random() < whole else some_slots(scene, rng)
+        return affirmative(scene, rng, slots, detail)
     forms: tuple[Form, ...] = (*FORMS, *HELD_OUT_FORMS)
     if rng.random() < noise and len(scene.objects) > 1:
         slots = [int(i) for i in rng.permutation(len(scene.objects))]

@@ -1,39 +1,35 @@
 """Quadruplets (I, P, P', N) from the embedded world, each with a twin image of which P' is false.
 
 The paper's quadruplet compares captions for one image. Excluding something compares images for one caption, so each
-row also carries I⁻, the image's twin: everything that P' names besides what it denies is in both, and both hold the
-same number of objects.
+row also carries I⁻, the image's twin: the same scene with one object replaced by what P' denies. Mostly everything
+else that P' names is in both; in three rows of ten P' may also name the object that was replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from .captions import Caption, affirmative, choose_denial, forms_of, negated, some_slots, true_negative
-from .concepts import NAMES
-from .scenes import DEFAULT_PIXELS, Scene, Twins, make_scene, make_twins, png_bytes, render_array
+from .scenes import DEFAULT_PIXELS, Scene, Twins, make_scene, make_twins, png_bytes, scene_rng
 
 MAX_CONCEPTS = 8  # room for the ids of one caption's or picture's concepts; longer lists do not occur
 REQUIRED_COLUMNS = ("image", "positive", "negated_positive", "negative")
 
 
-def make_quadruplet(index: int, split: str = "train", seed: int = 0, world_seed: int = 0, pure: float = 0.3) -> dict:
+def make_quadruplet(index: int, split: str = "train", seed: int = 0, pure: float = 0.3) -> dict:
     """Quadruplet number `index`: scenes and captions, not yet drawn.
 
     Args:
         index (`int`): its number.
         split (`str`): the split whose scenes, pairs and wordings it uses.
-        seed (`int`): seed of the quadruplets; another seed gives other scenes' captions and twins.
-        world_seed (`int`): seed of the scenes.
+        seed (`int`): seed of the quadruplets.
         pure (`float`): share of pure negations ("no dog") among P', in [0, 1].
 
     Returns:
         `dict`: `scene`, `twin` (`Scene`) and `positive`, `negated_positive`, `negative` (`Caption`).
     """
-    rng = np.random.default_rng([seed, 101, index])
-    scene = make_scene(split, index, world_seed, objects=2 + int(rng.choice(3, p=(0.4, 0.35, 0.25))), rng=rng)
+    rng = scene_rng(split, seed, index, purpose=31)
+    scene = make_scene(split, index, objects=2 + int(rng.choice(3, p=(0.4, 0.35, 0.25))), rng=rng)
     twins = make_twins(scene, split, rng)
     kept = [i for i in range(len(scene.objects)) if i != twins.slot]
     everything = rng.random() < 0.4
@@ -132,10 +128,16 @@ def load_quadruplets(
     for index in tqdm(range(size), desc="quadruplets", disable=None if progress else True):
         quadruplet = make_quadruplet(index, split, seed, pure=pure)
         scene, twin = quadruplet["scene"], quadruplet["twin"]
-        varied = np.random.default_rng([seed, 102, index]).random() < augment
+        varied = scene_rng(split, seed, index, purpose=32).random() < augment
+
+        def drawn(picture: Scene, varied: bool = varied, index: int = index) -> dict:
+            # one stream for both twins: what they share is drawn alike, so that only the one object tells them apart
+            stream = scene_rng(split, seed, index, purpose=33) if varied else None
+            return {"bytes": png_bytes(picture, pixels, stream), "path": None}
+
         row = {
-            "image": {"bytes": _png(scene, pixels, (seed, 103, index) if varied else None), "path": None},
-            "negative_image": {"bytes": _png(twin, pixels, (seed, 103, index) if varied else None), "path": None},
+            "image": drawn(scene),
+            "negative_image": drawn(twin),
             "image_concepts": list(scene.concepts),
             "negative_image_concepts": list(twin.concepts),
         }
@@ -150,26 +152,7 @@ def load_quadruplets(
     return Dataset.from_dict(columns, features=features)
 
 
-def concept_texts(concepts: Sequence[int]) -> list[str]:
-    """Names of concepts."""
-    return [NAMES[concept] for concept in concepts]
-
-
 def _clash(a: int, b: int, split: str) -> bool:
     from .concepts import held_out_pairs
 
     return split != "test_pairs" and frozenset((a, b)) in held_out_pairs()
-
-
-def _png(scene: Scene, pixels: int, stream: tuple[int, ...] | None) -> bytes:
-    if stream is None:
-        return png_bytes(scene, pixels)
-    # one stream for both twins: what they share is drawn alike, so that only the one object tells them apart
-    import io
-
-    from PIL import Image as PILImage
-
-    buffer = io.BytesIO()
-    array = render_array(scene, pixels, np.random.default_rng(stream))
-    PILImage.fromarray(array).save(buffer, format="PNG", compress_level=1)
-    return buffer.getvalue()

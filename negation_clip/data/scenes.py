@@ -130,7 +130,7 @@ def render_array(scene: Scene, pixels: int = DEFAULT_PIXELS, augment: np.random.
 
     Args:
         scene (`Scene`): what to draw.
-        pixels (`int`): side of the picture, at least 16.
+        pixels (`int`): side of the picture, at least 32.
         augment (`np.random.Generator`, *optional*): varies each object's drawing (see
             `negation_clip.data.atlas.varied_sprite`); colours of tiles and background stay what they are called.
 
@@ -138,10 +138,10 @@ def render_array(scene: Scene, pixels: int = DEFAULT_PIXELS, augment: np.random.
         `np.ndarray`: uint8 of shape (pixels, pixels, 3).
 
     Raises:
-        ValueError: if `pixels` is below 16, where objects would be a few pixels wide.
+        ValueError: if `pixels` is below 32, where rounding could make boxes touch.
     """
-    if pixels < 16:
-        raise ValueError(f"pixels={pixels}: a scene needs at least 16 pixels a side")
+    if pixels < 32:
+        raise ValueError(f"pixels={pixels}: a scene needs at least 32 pixels a side")
     canvas = np.empty((pixels, pixels, 3), dtype=np.float32)
     canvas[:] = np.array(BACKGROUNDS[scene.background], dtype=np.float32) / 255
     for item in scene.objects:
@@ -238,7 +238,9 @@ def make_twins(scene: Scene, split: str, rng: np.random.Generator, objects: Iter
     slots = list(objects) if objects is not None else list(range(len(scene.objects)))
     slot = slots[rng.integers(len(slots))]
     kept = [item.concept for i, item in enumerate(scene.objects) if i != slot]
-    absent = choose_absent(rng, kept, split, exclude=scene.concepts, near=scene.concepts)
+    # elsewhere not even the object that goes may be a held-out partner: a caption can name it beside what comes
+    beside = kept if split == "test_pairs" else scene.concepts
+    absent = choose_absent(rng, beside, split, exclude=scene.concepts, near=scene.concepts)
     items = list(scene.objects)
     items[slot] = replace(items[slot], concept=absent)
     return Twins(scene, replace(scene, objects=tuple(items)), slot, absent)
@@ -300,10 +302,10 @@ def annotation(scene: Scene, pixels: int = DEFAULT_PIXELS) -> list[dict]:
     ]
 
 
-def png_bytes(scene: Scene, pixels: int = DEFAULT_PIXELS) -> bytes:
-    """The picture as PNG; the same scene gives the same bytes."""
+def png_bytes(scene: Scene, pixels: int = DEFAULT_PIXELS, augment: np.random.Generator | None = None) -> bytes:
+    """The picture as PNG; the same scene gives the same bytes. For `augment` see [`render_array`]."""
     buffer = io.BytesIO()
-    scene.render(pixels).save(buffer, format="PNG", compress_level=1)
+    Image.fromarray(render_array(scene, pixels, augment)).save(buffer, format="PNG", compress_level=1)
     return buffer.getvalue()
 
 
@@ -324,7 +326,7 @@ def load_scenes(split: str, size: int, seed: int = 0, pixels: int = DEFAULT_PIXE
         absent), `negative` (false).
 
     Raises:
-        ValueError: for an unknown split, a size below 1 or pictures under 16 pixels.
+        ValueError: for an unknown split, a size below 1 or pictures under 32 pixels.
 
     Example:
         >>> row = load_scenes("test", 2, seed=0)[0]

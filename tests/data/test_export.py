@@ -125,7 +125,7 @@ def test_composition_files_have_sugarcrepe_rows(folder):
 
 def test_the_readme_names_the_licence_of_what_is_shown(folder, tmp_path):
     assert "Noto Emoji" in (folder / "README.txt").read_text("utf-8")
-    export_scenes(tmp_path / "style", split="test_style", size=1, pixels=16, progress=False)
+    export_scenes(tmp_path / "style", split="test_style", size=1, pixels=32, progress=False)
     text = (tmp_path / "style" / "README.txt").read_text("utf-8")
     assert "Twemoji" in text and "CC BY 4.0" in text and "Noto" not in text
 
@@ -140,12 +140,12 @@ def test_same_arguments_same_bytes(folder, tmp_path):
 def test_a_full_folder_is_refused_and_an_export_replaced_on_request(tmp_path):
     target = tmp_path / "scenes"
     target.mkdir()  # empty: welcome
-    export_scenes(target, size=2, pixels=16, progress=False)
+    export_scenes(target, size=2, pixels=32, progress=False)
     before = tree(target)
     with pytest.raises(FileExistsError, match="scenes is not empty.*--overwrite"):
-        export_scenes(target, size=1, pixels=16)
+        export_scenes(target, size=1, pixels=32)
     assert tree(target) == before
-    export_scenes(target, size=1, pixels=16, overwrite=True, progress=False)
+    export_scenes(target, size=1, pixels=32, overwrite=True, progress=False)
     assert len(table(target / "retrieval.csv")) == 1 and not (target / "images" / "000001.png").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["scenes"]
 
@@ -153,16 +153,16 @@ def test_a_full_folder_is_refused_and_an_export_replaced_on_request(tmp_path):
 def test_what_no_export_wrote_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work", "utf-8")
     with pytest.raises(FileExistsError, match="'thesis.tex', which no export has written"):
-        export_scenes(tmp_path, size=1, pixels=16, overwrite=True)
+        export_scenes(tmp_path, size=1, pixels=32, overwrite=True)
     with pytest.raises(FileExistsError, match="thesis.tex is a file"):
-        export_scenes(tmp_path / "thesis.tex", size=1, pixels=16, overwrite=True)
+        export_scenes(tmp_path / "thesis.tex", size=1, pixels=32, overwrite=True)
     assert tree(tmp_path).keys() == {"thesis.tex"}
 
 
 @pytest.mark.parametrize("interruption", [OSError("disk full"), KeyboardInterrupt()])
 def test_a_failure_midway_leaves_things_as_they_were(tmp_path, monkeypatch, interruption):
     target = tmp_path / "scenes"
-    export_scenes(target, size=1, pixels=16, progress=False)
+    export_scenes(target, size=1, pixels=32, progress=False)
     before = tree(tmp_path)
 
     def fail(*arguments):
@@ -171,13 +171,13 @@ def test_a_failure_midway_leaves_things_as_they_were(tmp_path, monkeypatch, inte
     monkeypatch.setattr(export, "contact_sheet", fail)
     for directory in (target, tmp_path / "new" / "deep"):
         with pytest.raises(type(interruption)):
-            export_scenes(directory, size=1, pixels=16, overwrite=True, progress=False)
+            export_scenes(directory, size=1, pixels=32, overwrite=True, progress=False)
     assert tree(tmp_path) == before and [path.name for path in tmp_path.iterdir()] == ["scenes"]
 
 
 def test_the_old_export_survives_a_failing_last_step(tmp_path, monkeypatch):
     target = tmp_path / "scenes"
-    export_scenes(target, size=1, pixels=16, progress=False)
+    export_scenes(target, size=1, pixels=32, progress=False)
     before, rename = tree(tmp_path), Path.rename
 
     def fail(self, to):
@@ -187,7 +187,7 @@ def test_the_old_export_survives_a_failing_last_step(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(PermissionError, match="locked"):
-        export_scenes(target, size=1, pixels=16, seed=1, overwrite=True, progress=False)
+        export_scenes(target, size=1, pixels=32, seed=1, overwrite=True, progress=False)
     assert tree(tmp_path) == before
 
 
@@ -197,7 +197,7 @@ def test_the_old_export_survives_a_failing_last_step(tmp_path, monkeypatch):
         ({"split": "../test"}, r"unknown split '../test': choose one of \['train'"),
         ({"size": 0}, "size=0: must be at least 1"),
         ({"seed": -1}, "seed=-1: must be at least 0"),
-        ({"pixels": 8}, "pixels=8: must be at least 16"),
+        ({"pixels": 8}, "pixels=8: must be at least 32"),
     ],
 )
 def test_bad_options_are_named_before_anything_is_written(tmp_path, options, message):

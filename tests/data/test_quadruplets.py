@@ -128,7 +128,7 @@ def test_pure_negations_alone_or_not_at_all():
     [
         ({"split": "train", "size": 0}, "size=0: at least one quadruplet"),
         ({"split": "tset", "size": 1}, "unknown split 'tset'"),
-        ({"split": "train", "size": 1, "pixels": 8}, "pixels=8: a scene needs at least 16"),
+        ({"split": "train", "size": 1, "pixels": 8}, "pixels=8: a scene needs at least 32"),
     ],
 )
 def test_load_quadruplets_refuses(arguments, message):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 from negation_clip.data.concepts import CONCEPTS
 from negation_clip.evaluation.world import World, evaluate_world, measure
 

@@ -97,7 +97,8 @@ def two_steps(folder, batch_size):
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    # `--cpu` would start one process without MPI; the trainer's `use_cpu` keeps these two off any GPU.
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     subprocess.run([*launch, __file__, str(tmp_path)], check=True, env=environment, timeout=600)
     two = json.loads((tmp_path / "two.json").read_text())
     start = trained(make_model("both", **EVERY_TERM))
@@ -210,6 +211,22 @@ def test_cached_features_give_the_same_steps(tmp_path):
         for entry in (cached, plain):
             entry.pop("epoch")
         assert cached == pytest.approx(plain, rel=1e-4, abs=1e-5)
+
+
+def test_features_kept_in_a_folder_are_those_of_the_model_and_pictures(tmp_path):
+    def features(model, data):
+        return make_trainer(tmp_path, model, data, feature_cache_dir=str(tmp_path / "kept")).train_dataset.features
+
+    data, kept = tiny_quadruplets(8), tmp_path / "kept"
+    first = features(make_model(), data)["image_features"]
+    assert len(list(kept.iterdir())) == 1
+    assert np.array_equal(features(make_model(), data)["image_features"], first)
+    assert len(list(kept.iterdir())) == 1
+    other = make_model()
+    with torch.no_grad():
+        other.get_base_model().backbone.visual_projection.weight *= 2
+    assert not np.array_equal(features(other, data)["image_features"], first)
+    assert not np.array_equal(features(make_model(), tiny_quadruplets(8, seed=1))["image_features"], first)
 
 
 @pytest.mark.parametrize("placement", ["vision", "both", None])
