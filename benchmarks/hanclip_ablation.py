@@ -3,10 +3,10 @@
     python benchmarks/hanclip_ablation.py --output runs/ablation
     python benchmarks/hanclip_ablation.py --output runs/ablation --only paper,full --set max_steps=300
 
-Every variant of `benchmarks/hanclip_ablation.yaml` is fine-tuned from a recipe with some options changed, and measured. A variant
-that has been measured is kept, so that the table can be finished over several days. Prints a Markdown table, writes
-`ablation.json` and `pareto.png`: exclusion against keep for every variant, and for composing at query time with
-growing weight.
+Every variant of `benchmarks/hanclip_ablation.yaml` is fine-tuned from a recipe with some options changed, and
+measured. A variant that has been measured is kept, so that the table can be finished over several days. Prints a
+Markdown table, writes `ablation.json` and `pareto.png`: exclusion against keep for every variant, and for composing at
+query time with growing weight.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ def main() -> None:
     """Run the variants asked for, print the table, write json and plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("runs/ablation"))
-    parser.add_argument("--variants", type=Path, help="YAML: name -> options", default=Path(__file__).with_suffix(".yaml"))
+    parser.add_argument(
+        "--variants", type=Path, help="YAML: name -> options", default=Path(__file__).with_suffix(".yaml")
+    )
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--size", type=int, default=500, help="validation pictures per test")
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", help="for every variant")

@@ -56,6 +56,10 @@ class HanClipConfig(PreTrainedConfig):
             Weight of the contrastive loss between images and positive captions.
         distill_weight (`float`, *optional*, defaults to 0.0):
             Weight of the cosine distance of positive captions to their embeddings by the frozen backbone.
+        teacher_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the term `teacher`: P' and N point where a composed query of the frozen backbone points.
+        denial_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the term `denial`: P' and N stand to what they deny as the composed query does.
         initializer_range (`float`, *optional*, defaults to 0.02):
             Standard deviation of new linear layers outside the backbone.
 
@@ -91,6 +95,8 @@ class HanClipConfig(PreTrainedConfig):
     exclusion_weight: float | int = 0.0
     affirmative_weight: float | int = 0.0
     distill_weight: float | int = 0.0
+    teacher_weight: float | int = 0.0
+    denial_weight: float | int = 0.0
     initializer_range: float | int = 0.02
 
     def __post_init__(self, **kwargs):
@@ -168,6 +174,8 @@ class HanClipConfig(PreTrainedConfig):
             "exclusion": self.exclusion_weight,
             "affirmative": self.affirmative_weight,
             "distill": self.distill_weight,
+            "teacher": self.teacher_weight,
+            "denial": self.denial_weight,
         }
 
 

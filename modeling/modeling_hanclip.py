@@ -389,6 +389,10 @@ class HanClipModel(HanClipPreTrainedModel):
         image_features: torch.Tensor | None = None,
         negative_image_features: torch.Tensor | None = None,
         reference_positive_features: torch.Tensor | None = None,
+        reference_negated_positive_features: torch.Tensor | None = None,
+        reference_negative_features: torch.Tensor | None = None,
+        denied_negated_positive_features: torch.Tensor | None = None,
+        denied_negative_features: torch.Tensor | None = None,
         image_concepts: torch.Tensor | None = None,
         negative_image_concepts: torch.Tensor | None = None,
         negated_positive_required: torch.Tensor | None = None,
@@ -418,6 +422,10 @@ class HanClipModel(HanClipPreTrainedModel):
                 `pixel_values`, norm kept.
             negative_image_features: likewise in place of `negative_pixel_values`.
             reference_positive_features: `(B, projection_dim)`, features of P by the frozen backbone; for `distill`.
+            reference_negated_positive_features, reference_negative_features: `(B, projection_dim)`, composed queries
+                of the frozen backbone for P' and N; for `teacher` and `denial`.
+            denied_negated_positive_features, denied_negative_features: `(B, projection_dim)`, unit vectors of what P'
+                and N deny, zeros where that is nothing; for `denial`.
             image_concepts, negative_image_concepts: `(B, K)` int64 ids of the concepts in I and I⁻, padded with -1.
             negated_positive_required, negated_positive_excluded, negative_required, negative_excluded: `(B, K)` int64
                 ids of the concepts that P' and N affirm and deny, padded with -1; with the former they keep foreign
@@ -474,6 +482,12 @@ class HanClipModel(HanClipPreTrainedModel):
                 *(self.embed(embeds[name]) for name in texts),
                 None if negative_image_embeds is None else self.embed(negative_image_embeds),
                 reference_positive_features,
+                teacher={
+                    "reference_negated_positive": reference_negated_positive_features,
+                    "reference_negative": reference_negative_features,
+                    "denied_negated_positive": denied_negated_positive_features,
+                    "denied_negative": denied_negative_features,
+                },
                 **geometry,
                 negatives=self.config.negatives,
                 angular_form=self.config.angular_form,

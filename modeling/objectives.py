@@ -27,7 +27,17 @@ TERM_WEIGHTS = {
     "exclusion": 0.0,
     "affirmative": 0.0,
     "distill": 0.0,
+    "teacher": 0.0,
+    "denial": 0.0,
 }
+
+# What the terms `teacher` and `denial` compare with: where a composed query points, and what it turns away from.
+TEACHER_INPUTS = (
+    "reference_negated_positive",
+    "reference_negative",
+    "denied_negated_positive",
+    "denied_negative",
+)
 
 # Below this length (the unit being the sphere's or the ball's radius) a difference of two embeddings has no direction
 # worth learning from: rounding noise would be amplified by its inverse.
@@ -313,6 +323,7 @@ def hanclip_objective(
     negative_image: torch.Tensor | None = None,
     reference_positive: torch.Tensor | None = None,
     *,
+    teacher: Mapping[str, torch.Tensor | None] | None = None,
     logit_scale: float | torch.Tensor,
     similarity: str = "poincare",
     c: float | torch.Tensor = 1.0,
@@ -323,7 +334,7 @@ def hanclip_objective(
     concepts: Mapping[str, torch.Tensor] | None = None,
     gather: bool = False,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """HanCLIP's loss L_hc + α L_at over quadruplets (I, P, P', N), with three optional terms of this library.
+    """HanCLIP's loss L_hc + α L_at over quadruplets (I, P, P', N), with five optional terms of this library.
 
     With s(·,·) = `logit_scale` × similarity, and i over the rows:
 
@@ -335,7 +346,11 @@ def hanclip_objective(
     | `angular_positive`, `angular_negative` | L_pos and L_neg of [`angular_triplet_negation_loss`] |
     | `exclusion` | -log e^s(P'ᵢ,Iᵢ) / (e^s(P'ᵢ,Iᵢ) + Σⱼ e^s(P'ᵢ,I⁻ⱼ)), images compared for one caption |
     | `affirmative` | symmetric InfoNCE between I and P, keeps plain retrieval |
-    | `distill` | 1 - cos(P, reference of P), keeps affirmative captions where the backbone had them |
+    | `distill` | 1 - cos(P, reference of P), keeps affirmative captions where they were |
+    | `teacher` | 1 - cos(X, reference of X), X being P' and N; reference: a composed query (below) |
+    | `denial` | (cos(X, b) - cos(reference of X, b))², b being what X denies: the small part that counts |
+
+    A composed query points to unit(e(A)) - λ unit(e(B)) for "A but no B", e being the frozen backbone.
 
     False negatives: where `concepts` tell that a foreign caption is true of an image, the pair is left out of the
     denominators of `align`, `image_vs_negative` and `exclusion`. The own N and the own I⁻ always stay, being false by
@@ -347,6 +362,8 @@ def hanclip_objective(
             points of the Poincaré ball for `"poincare"`.
         negative_image: points `(B, d)` of I⁻, an image of which P' is false; for `exclusion`.
         reference_positive: features `(B, d)` of P from the frozen backbone, any norm; for `distill`.
+        teacher: the inputs named in `TEACHER_INPUTS`, `(B, d)` each: `reference_*` of any norm, for `teacher` and
+            `denial`; `denied_*`, unit vectors or, for captions that deny nothing, zeros; for `denial`.
         logit_scale: 1/τ > 0.
         similarity: `"cosine"` or `"poincare"`, see [`pairwise_similarity`].
         c: negative curvature of the ball.
@@ -371,9 +388,12 @@ def hanclip_objective(
         raise ValueError(f"`weights` names no term of the objective: {sorted(unknown)}; terms: {list(TERM_WEIGHTS)}")
     if negatives not in ("batch", "own"):
         raise ValueError(f"`negatives` must be 'batch' or 'own', got {negatives!r}")
+    teacher = teacher or {}
     for term, name, value in (
         ("exclusion", "negative_image", negative_image),
         ("distill", "reference_positive", reference_positive),
+        *(("teacher", name, teacher.get(name)) for name in TEACHER_INPUTS[:2]),
+        *(("denial", name, teacher.get(name)) for name in TEACHER_INPUTS),
     ):
         if weights[term] and value is None:
             raise ValueError(f"the term {term!r} has weight {weights[term]} and needs `{name}`, which is None")
@@ -386,6 +406,7 @@ def hanclip_objective(
             "negative": negative,
             "negative_image": negative_image,
             "reference_positive": reference_positive,
+            **teacher,
         }.items()
         if value is not None
     }
@@ -451,6 +472,15 @@ def hanclip_objective(
         terms["affirmative"] = contrastive_loss(image, positive, **geometry, gather=gather)
     if weights["distill"]:
         terms["distill"] = (1 - F.cosine_similarity(positive, reference_positive, dim=-1)).mean()
+    if weights["teacher"] or weights["denial"]:
+        captions = torch.cat([negated_positive, negative])
+        references = torch.cat([teacher[name] for name in TEACHER_INPUTS[:2]])
+        if weights["teacher"]:
+            terms["teacher"] = (1 - F.cosine_similarity(captions, references, dim=-1)).mean()
+        if weights["denial"]:
+            denied = torch.cat([teacher[name] for name in TEACHER_INPUTS[2:]])
+            here, there = ((F.normalize(x, dim=-1) * denied).sum(dim=-1) for x in (captions, references))
+            terms["denial"] = (here - there).square().mean()
 
     # Starting from a zero that hangs on the input, so that a loss without any term can still be differentiated.
     loss = sum((weights[name] * value for name, value in terms.items()), start=image.sum() * 0)
@@ -458,6 +488,7 @@ def hanclip_objective(
 
 
 __all__ = [
+    "TEACHER_INPUTS",
     "TERM_WEIGHTS",
     "angular_triplet_negation_loss",
     "concept_truth",

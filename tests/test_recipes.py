@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from negation_clip.demo import find_recipe
 
 FOLDER = find_recipe("tiny").parent

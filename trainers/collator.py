@@ -13,6 +13,13 @@ from negation_clip.data.images import image_name, load_image
 
 ROLES = ("positive", "negated_positive", "negative")
 IMAGES = ("image", "negative_image")
+REFERENCES = (
+    "reference_positive_features",
+    "reference_negated_positive_features",
+    "reference_negative_features",
+    "denied_negated_positive_features",
+    "denied_negative_features",
+)
 CONCEPTS = (
     "image_concepts",
     "negative_image_concepts",
@@ -68,7 +75,7 @@ class QuadrupletCollator:
     """Turn rows of quadruplets into the inputs of `HanClipModel.forward`.
 
     Rows hold `image` (PIL, path or undecoded entry) or `image_features` `(d,)`, and `positive`, `negated_positive`,
-    `negative` (text); optionally `negative_image` or `negative_image_features`, `reference_positive_features` `(d,)`,
+    `negative` (text); optionally `negative_image` or `negative_image_features`, those named in `REFERENCES` `(d,)`,
     and the concept ids (lists of int) named in `CONCEPTS`.
 
     Args:
@@ -118,7 +125,7 @@ class QuadrupletCollator:
                 pictures = _open(columns[name], name)
                 pixels = self.processor.image_processor(images=pictures, return_tensors="pt")["pixel_values"]
                 batch[f"{name.removesuffix('image')}pixel_values"] = pixels
-        for name in (*(f"{name}_features" for name in IMAGES), "reference_positive_features"):
+        for name in (*(f"{name}_features" for name in IMAGES), *REFERENCES):
             if name in columns:
                 batch[name] = torch.from_numpy(np.asarray(columns[name], dtype=np.float32))
         for name in CONCEPTS:

@@ -14,7 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from negation_clip.evaluation import Encoder
 from negation_clip.modeling.modeling_hanclip import HanClipModel
 
-from .collator import IMAGES, ROLES, QuadrupletCollator, check_captions, check_columns
+from .collator import IMAGES, REFERENCES, ROLES, QuadrupletCollator, check_captions, check_columns
 
 
 @dataclass
@@ -121,8 +121,14 @@ class HanClipTrainer(Trainer):
         from datasets import Image
 
         weights = self.hanclip.config.term_weights
-        needs = {"exclusion": "negative_image", "distill": "reference_positive_features"}
-        check_columns(dataset.column_names, source, [name for term, name in needs.items() if weights[term]])
+        needs = {
+            "exclusion": ("negative_image",),
+            "distill": REFERENCES[:1],
+            "teacher": REFERENCES[1:3],
+            "denial": REFERENCES[1:],
+        }
+        needed = dict.fromkeys(name for term, names in needs.items() if weights[term] for name in names)
+        check_columns(dataset.column_names, source, list(needed))
         for role in ROLES:
             check_captions(dataset[role], f"{source}, column {role!r}")
         encoder.report_truncation([text for role in ROLES for text in dataset[role]])

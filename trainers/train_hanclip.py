@@ -35,6 +35,8 @@ class HanClipArguments:
         eval_quadruplets (`int`): number of validation rows from the embedded world; 0 for no evaluation.
         pure (`float`): share of pure negations among P' of the embedded world.
         augment (`float`): share of rows whose pictures are drawn with varied sprites.
+        compose_weight (`float`): how far the composed queries of the terms `teacher` and `denial` turn away from what
+            a caption denies.
         overwrite, resume (`bool`): what to do with an output folder that holds a run: replace it, or go on from its
             latest checkpoint (from the start if there is none).
 
@@ -54,6 +56,7 @@ class HanClipArguments:
     eval_quadruplets: int = field(default=0, metadata={"help": "validation rows from the embedded world"})
     pure: float = field(default=0.3, metadata={"help": "share of pure negations among P'"})
     augment: float = field(default=0.0, metadata={"help": "share of rows drawn with varied sprites"})
+    compose_weight: float = field(default=0.4, metadata={"help": "how far the teacher turns from what is denied"})
     overwrite: bool = field(default=False, metadata={"help": "replace an earlier run in the output folder"})
     resume: bool = field(default=False, metadata={"help": "go on with an earlier run in the output folder"})
 
@@ -80,6 +83,8 @@ class HanClipArguments:
     exclusion_weight: float | None = field(default=None, metadata={"help": "weight: P', image against its twin"})
     affirmative_weight: float | None = field(default=None, metadata={"help": "weight: image and P"})
     distill_weight: float | None = field(default=None, metadata={"help": "weight: P stays where the backbone had it"})
+    teacher_weight: float | None = field(default=None, metadata={"help": "weight: P', N as composed queries"})
+    denial_weight: float | None = field(default=None, metadata={"help": "weight: P', N and what they deny, likewise"})
 
 
 logger = logging.getLogger(__name__)
@@ -273,9 +278,7 @@ def load_data(arguments: HanClipArguments, args, model, processor):
             evaluation = load_quadruplets("validation", a.eval_quadruplets, **make)
     else:
         train = read_dataset(a.dataset, a.dataset_split)
-    if model.config.distill_weight:
-        train, evaluation = (with_reference(data, model, processor, args) for data in (train, evaluation))
-    return train, evaluation
+    return tuple(with_references(data, model, processor, args, a.compose_weight) for data in (train, evaluation))
 
 
 def read_dataset(source: str, split: str):
@@ -334,17 +337,19 @@ def read_dataset(source: str, split: str):
     return data
 
 
-def with_reference(data, model, processor, args):
-    """Add where the backbone has each P, as the column that the term `distill` compares with.
+def with_references(data, model, processor, args, weight: float):
+    """Add what the terms `distill`, `teacher` and `denial` compare with, computed by the frozen backbone.
 
     Args:
         data (`datasets.Dataset`, *optional*): quadruplets.
-        model (`HanClipModel`): not yet trained.
+        model (`HanClipModel`): not yet trained; the weights of its terms say what is needed.
         processor (`ProcessorMixin`): its processor.
         args (`HanClipTrainingArguments`): `max_length` and `disable_tqdm` are read.
+        weight (`float`): how far the teacher turns away from what a caption denies, see `Encoder.encode_query`.
 
     Returns:
-        `datasets.Dataset`: with `reference_positive_features` `(d,)`; `None` if there is no data.
+        `datasets.Dataset`: with the columns named in `negation_clip.trainers.collator.REFERENCES` that are needed,
+        each `(d,)`; `None` if there is no data.
     """
     from negation_clip import Encoder
 
@@ -352,7 +357,18 @@ def with_reference(data, model, processor, args):
         return None
     progress = False if args.disable_tqdm else None
     encoder = Encoder(model, processor, batch_size=256, max_length=args.max_length, progress=progress)
-    return data.add_column("reference_positive_features", list(encoder.encode_texts(data["positive"])))
+    weights, columns = model.config.term_weights, {}
+    if weights["distill"]:
+        columns["reference_positive_features"] = encoder.encode_texts(data["positive"])
+    if weights["teacher"] or weights["denial"]:
+        for role in ("negated_positive", "negative"):
+            columns[f"reference_{role}_features"] = encoder.encode_query(data[role], "compose", weight)
+    if weights["denial"]:
+        for role in ("negated_positive", "negative"):
+            columns[f"denied_{role}_features"] = encoder.encode_denied(data[role])
+    for name, values in columns.items():
+        data = data.add_column(name, list(values))
+    return data
 
 
 def parse(argv: list[str] | None = None):

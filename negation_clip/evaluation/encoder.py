@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 NEUTRAL_TEXT = "a picture"
 _NEGATION_MODES = ("plain", "compose", "strip")
 _MAX_LISTED = 10
+_IMAGE_SIDE = re.compile(r"(?:vision|visual).*")
+_PROBE_IMAGE = Image.linear_gradient("L").convert("RGB")
 # Tokenizers without a limit of their own report a huge one.
 _UNLIMITED = 10**6
 
@@ -235,15 +238,39 @@ class Encoder:
         rows = list(splits)
         present = self.encode_texts([split.present or NEUTRAL_TEXT for split in splits.values()])
         if negation == "compose":
-            absent = [noun_phrase(item) for split in splits.values() for item in split.absent]
-            owner = [i for i, split in enumerate(splits.values()) for _ in split.absent]
-            directions = np.zeros_like(present)
-            np.add.at(directions, owner, _unit(self.encode_texts(absent)))
             norm = np.linalg.norm(present, axis=1, keepdims=True)
-            present = norm * _unit(_unit(present) - weight * _unit(directions))
+            present = norm * _unit(_unit(present) - weight * self._denied(splits.values()))
         self.n_truncated = n_truncated
         embeds[rows] = present
         return embeds
+
+    def encode_denied(self, queries: Sequence[str] | str) -> np.ndarray:
+        """Embeds what queries deny, as `encode_query(..., negation="compose")` turns away from it.
+
+        Args:
+            queries: list of queries, or one query.
+
+        Returns:
+            `(n, d)` float32: the mean direction of the things denied, of unit length; zeros for a query that denies
+            nothing.
+        """
+        splits = [split_query(query) for query in ([queries] if isinstance(queries, str) else queries)]
+        rows = [row for row, split in enumerate(splits) if split.absent]
+        if not rows:
+            return np.zeros((len(splits), self.encode_texts(NEUTRAL_TEXT).shape[1]), dtype=np.float32)
+        found = self._denied([splits[row] for row in rows])
+        out = np.zeros((len(splits), found.shape[1]), dtype=np.float32)
+        out[rows] = found
+        return out
+
+    def _denied(self, splits) -> np.ndarray:
+        """Unit mean direction of what each split, which denies something, denies."""
+        absent = [noun_phrase(item) for split in splits for item in split.absent]
+        owner = [i for i, split in enumerate(splits) for _ in split.absent]
+        embeds = _unit(self.encode_texts(absent))
+        directions = np.zeros((len(splits), embeds.shape[1]), dtype=embeds.dtype)
+        np.add.at(directions, owner, embeds)
+        return _unit(directions)
 
     @torch.no_grad()
     def similarity(self, image_embeds: np.ndarray, text_embeds: np.ndarray) -> np.ndarray:
@@ -380,7 +407,7 @@ class Encoder:
         return tqdm(total=total, unit=f" {unit}", desc=f"Encoding {unit}", disable=not self.progress, leave=False)
 
     def _cached(self, kind: str, contents, compute) -> np.ndarray:
-        digest = hashlib.blake2b(self._fingerprint().encode() + kind.encode(), digest_size=20)
+        digest = hashlib.blake2b(self._fingerprint(kind).encode() + kind.encode(), digest_size=20)
         for content in contents:
             digest.update(hashlib.blake2b(content, digest_size=20).digest())
         path = self.cache_dir / f"{kind}-{digest.hexdigest()}.npy"
@@ -399,17 +426,26 @@ class Encoder:
             raise
         return embeds
 
-    def _fingerprint(self) -> str:
+    def _fingerprint(self, kind: str) -> str:
+        """Hash of all that an embedding of this kind depends on besides the input."""
+        weights = sorted(self.model.state_dict().items())
+        if kind == "images":
+            # What was fine-tuned on its text side alone embeds pictures as before, whatever it is wrapped in.
+            image_side = [(match[0], value) for name, value in weights if (match := _IMAGE_SIDE.search(name))]
+            weights = image_side or weights
         digest = hashlib.blake2b(digest_size=20)
-        for name, value in sorted(self.model.state_dict().items()):
+        for name, value in weights:
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
             digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         # A probe sees what no weight shows: an adapter switched off, a hook that steers.
-        probe = ["a picture with no cat"]
-        digest.update(self._encode_texts(probe, [1]).tobytes())
-        digest.update(json.dumps(self.processor.image_processor.to_dict(), sort_keys=True, default=str).encode())
-        vocabulary = sorted(self.processor.tokenizer.get_vocab().items())
-        digest.update(f"{vocabulary} {self.max_length}".encode())
+        if kind == "images":
+            digest.update(self._encode_images([_PROBE_IMAGE]).tobytes())
+            processor = self.processor.image_processor.to_dict()
+            digest.update(json.dumps(processor, sort_keys=True, default=str).encode())
+        else:
+            digest.update(self._encode_texts(["a picture with no cat"], [1]).tobytes())
+            vocabulary = sorted(self.processor.tokenizer.get_vocab().items())
+            digest.update(f"{vocabulary} {self.max_length}".encode())
         return digest.hexdigest()
 
 
