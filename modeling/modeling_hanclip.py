@@ -21,6 +21,10 @@ from .objectives import contrastive_loss, hanclip_objective, pairwise_similarity
 from .poincare import expmap0, full_precision, radius
 
 
+# Texts pass the text tower of a CPU in at most so many groups of similar length, none smaller than this.
+MAX_LENGTH_GROUPS, MIN_GROUP = 3, 16
+
+
 @dataclass
 class HanClipOutput(ModelOutput):
     r"""
@@ -358,8 +362,25 @@ class HanClipModel(HanClipPreTrainedModel):
         if "siglip" in self.config.backbone_config.model_type and len(set(lengths.values())) > 1:
             raise ValueError(f"SigLIP pools at the last position: pad all captions to one length, got {lengths}")
         input_ids, attention_mask = _concatenate_texts(list(texts.values()))
-        features = self.get_text_features(input_ids, attention_mask, **kwargs).pooler_output
+        features = self._encode_by_length(input_ids, attention_mask, **kwargs)
         return dict(zip(texts, features.split([len(ids) for ids, _ in texts.values()]), strict=True))
+
+    def _encode_by_length(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
+        """Features `(B, projection_dim)` of texts padded on the right, without computing most of the padding.
+
+        On a CPU the texts pass in groups of similar length: a third fewer tokens on short captions. On a GPU one large
+        batch is faster.
+        """
+        groups = min(MAX_LENGTH_GROUPS, len(input_ids) // MIN_GROUP)
+        if attention_mask is None or input_ids.device.type != "cpu" or groups < 2 or not attention_mask[:, 0].all():
+            return self.get_text_features(input_ids, attention_mask, **kwargs).pooler_output
+        order = attention_mask.sum(dim=1).argsort(stable=True)
+        features = []
+        for rows in order.tensor_split(groups):
+            length = int(attention_mask[rows].sum(dim=1).max())
+            ids, mask = input_ids[rows, :length], attention_mask[rows, :length]
+            features.append(self.get_text_features(ids, mask, **kwargs).pooler_output)
+        return torch.cat(features)[order.argsort()]
 
     def _encode_images(self, pixel_values, features, name: str, **kwargs) -> torch.Tensor:
         if (pixel_values is None) == (features is None):
