@@ -56,7 +56,15 @@ def run_demo(
     started, out = time.time(), Path(output_dir)
     recipe_path = find_recipe(recipe)
     size = size or (250 if quick else 1000)
-    settings = {"recipe": str(recipe), "seeds": list(seeds), "quick": quick, "size": size}
+    command = f"negation-clip demo --output-dir {out.name} --recipe {recipe} --seeds {' '.join(map(str, seeds))}"
+    settings = {
+        "command": command + (" --quick" if quick else ""),
+        "recipe": str(recipe),
+        "seeds": list(seeds),
+        "quick": quick,
+        "size": size,
+        "compose_weight": COMPOSE_WEIGHT,
+    }
     prepare_output(out, overwrite, resume)
     earlier = _earlier(out, settings) if resume else {}
 
