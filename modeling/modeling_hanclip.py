@@ -20,7 +20,6 @@ from .configuration_hanclip import HanClipConfig
 from .objectives import contrastive_loss, hanclip_objective, pairwise_similarity
 from .poincare import expmap0, full_precision, radius
 
-
 # Texts pass the text tower of a CPU in at most so many groups of similar length, none smaller than this.
 MAX_LENGTH_GROUPS, MIN_GROUP = 3, 16
 
