@@ -398,3 +398,20 @@ def test_a_failed_write_leaves_nothing(model, processor, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         encoder.encode_texts(TEXTS)
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_is_denied_is_what_compose_turns_away_from():
+    encoder = Encoder(tiny_clip(), tiny_processor())
+    queries = ["a dog without a cat", "a dog", "no fridge", "a kitchen with no dog or cat"]
+    denied = encoder.encode_denied(queries)
+    norms = np.linalg.norm(denied, axis=1)
+    np.testing.assert_allclose(norms, [1, 0, 1, 1], atol=1e-6)
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    np.testing.assert_allclose(denied[0], unit(encoder.encode_texts("a cat"))[0], atol=1e-6)
+    kept = unit(encoder.encode_texts("a dog"))[0]
+    composed = unit(encoder.encode_query(queries, "compose", 0.4))[0]
+    np.testing.assert_allclose(composed, unit(kept - 0.4 * denied[0]), atol=1e-5)
+    assert encoder.encode_denied("a dog").shape == denied[:1].shape

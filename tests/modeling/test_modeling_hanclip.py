@@ -64,6 +64,10 @@ def pixels(n=4, seed=0):
     return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
 
 
+REFERENCES = [f"reference_{role}_features" for role in ("positive", "negated_positive", "negative")]
+REFERENCES += [f"denied_{role}_features" for role in ("negated_positive", "negative")]
+
+
 def quadruplet_inputs():
     return {
         "pixel_values": pixels(),
@@ -71,11 +75,12 @@ def quadruplet_inputs():
         "negated_positive_input_ids": captions(length=9, seed=2),
         "negative_input_ids": captions(length=7, seed=3),
         "negative_pixel_values": pixels(seed=4),
-        "reference_positive_features": torch.randn(4, 24, generator=torch.Generator().manual_seed(5)),
+        **dict(zip(REFERENCES, torch.randn(5, 4, 24, generator=torch.Generator().manual_seed(5)), strict=True)),
     }
 
 
 EVERY_TERM = {"exclusion_weight": 1, "affirmative_weight": 0.5, "distill_weight": 0.5}
+EVERY_TERM |= {"teacher_weight": 0.5, "denial_weight": 0.5}
 
 
 # --- equality with the backbone, geometry --------------------------------------------------------------------------
@@ -530,3 +535,24 @@ def test_bad_calls_are_named(clip, siglip):
         HanClipModel.from_backbone(clip, similarity="cosine").radius(torch.ones(1, 24))
     with pytest.raises(ValueError, match="pad all captions to one length.*'negated_positive': 9"):
         HanClipModel.from_backbone(siglip)(**inputs)
+
+
+def test_texts_in_groups_of_similar_length_have_the_features_of_one_batch(clip):
+    model = HanClipModel.from_backbone(clip, similarity="cosine")
+    lengths = torch.randint(3, 16, (70,), generator=torch.Generator().manual_seed(0))
+    ids = torch.full((70, 16), EOS)
+    mask = torch.zeros(70, 16, dtype=torch.int64)
+    for row, length in enumerate(lengths.tolist()):
+        ids[row, :length] = captions(1, length, seed=row)[0]
+        mask[row, :length] = 1
+    calls = []
+    hook = model.backbone.text_model.register_forward_pre_hook(lambda *_: calls.append(1))
+    grouped = model._encode_by_length(ids, mask)
+    hook.remove()
+    assert len(calls) == 3
+    torch.testing.assert_close(grouped, model.get_text_features(ids, mask).pooler_output, atol=1e-5, rtol=1e-5)
+    # padding on the left is left alone
+    torch.testing.assert_close(
+        model._encode_by_length(ids.flip(1), mask.flip(1)),
+        model.get_text_features(ids.flip(1), mask.flip(1)).pooler_output,
+    )

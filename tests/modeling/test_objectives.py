@@ -219,7 +219,8 @@ def looped_terms(batch, scale, similarity, negatives, masks):
     }
 
 
-ALL_TERMS = dict.fromkeys(objectives.TERM_WEIGHTS, 1.0)
+# The teacher's terms have their own test below, with inputs of their own.
+ALL_TERMS = dict.fromkeys(objectives.TERM_WEIGHTS, 1.0) | {"teacher": 0.0, "denial": 0.0}
 
 
 def concept_ids():
@@ -364,6 +365,53 @@ def test_two_processes_equal_one(tmp_path):
             torch.testing.assert_close((first + second) / 2, expected, msg=lambda text, name=name: f"{name}: {text}")
 
 
+# --- the teacher ---------------------------------------------------------------------------------------------------
+
+
+def teacher_inputs(n=6):
+    inputs = {name: 3 * points(n, seed=20 + i) for i, name in enumerate(objectives.TEACHER_INPUTS)}
+    for name in objectives.TEACHER_INPUTS[2:]:
+        inputs[name] = F.normalize(inputs[name], dim=-1)
+    inputs["denied_negative"][2] = 0  # a caption that denies nothing
+    return inputs
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "poincare"])
+def test_teacher_terms_equal_the_formulas_written_out(similarity):
+    batch, teacher = quadruplets(similarity=similarity), teacher_inputs()
+    weights = dict.fromkeys(objectives.TERM_WEIGHTS, 0.0) | {"teacher": 2.0, "denial": 3.0}
+    loss, terms = objectives.hanclip_objective(
+        *batch.values(), teacher=teacher, logit_scale=3.0, similarity=similarity, weights=weights
+    )
+
+    def cos(x, y):
+        return float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
+
+    away, denial = [], []
+    for role in ("negated_positive", "negative"):
+        for i in range(6):
+            caption, reference = batch[role][i], teacher[f"reference_{role}"][i]
+            denied = teacher[f"denied_{role}"][i]
+            away.append(1 - cos(caption, reference))
+            is_denied = float(denied @ denied) > 0
+            denial.append((cos(caption, denied) - cos(reference, denied)) ** 2 if is_denied else 0.0)
+    assert terms["teacher"].item() == pytest.approx(sum(away) / 12, abs=1e-9)
+    assert terms["denial"].item() == pytest.approx(sum(denial) / 12, abs=1e-9)
+    assert loss.item() == pytest.approx(2 * sum(away) / 12 + 3 * sum(denial) / 12, abs=1e-9)
+
+
+def test_teacher_terms_vanish_at_the_teacher_and_have_finite_gradients_at_zero():
+    batch, teacher = quadruplets(similarity="cosine"), teacher_inputs()
+    weights = dict.fromkeys(objectives.TERM_WEIGHTS, 0.0) | {"teacher": 1.0, "denial": 1.0}
+    batch |= {role: teacher[f"reference_{role}"] for role in ("negated_positive", "negative")}
+    options = {"teacher": teacher, "logit_scale": 3.0, "similarity": "cosine", "weights": weights}
+    loss, _ = objectives.hanclip_objective(*batch.values(), **options)
+    assert loss.item() == pytest.approx(0, abs=1e-12)
+    batch["negated_positive"] = torch.zeros(6, 5, dtype=torch.float64, requires_grad=True)
+    objectives.hanclip_objective(*batch.values(), **options)[0].backward()
+    assert batch["negated_positive"].grad.isfinite().all()
+
+
 # --- bad input -----------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +425,9 @@ def test_two_processes_equal_one(tmp_path):
         ({"angular_space": "sphere"}, "`space` must be 'euclidean' or 'tangent', got 'sphere'"),
         ({"weights": {"exclusion": 1.0}}, "'exclusion' has weight 1.0 and needs `negative_image`"),
         ({"weights": {"distill": 1.0}}, "'distill' has weight 1.0 and needs `reference_positive`"),
+        ({"weights": {"teacher": 1.0}}, "'teacher' has weight 1.0 and needs `reference_negated_positive`"),
+        ({"weights": {"denial": 1.0}}, "'denial' has weight 1.0 and needs `reference_negated_positive`"),
+        ({"teacher": {"denied_negative": points(4)}}, "equally many rows, got .*'denied_negative': 4"),
         ({"negative_image": points(5)}, "equally many rows, got .*'negative_image': 5"),
     ],
 )
