@@ -11,7 +11,6 @@ from negation_clip.data.concepts import NAMES, held_out_pairs
 from negation_clip.data.quadruplets import (
     MAX_CONCEPTS,
     REQUIRED_COLUMNS,
-    concept_texts,
     load_quadruplets,
     make_quadruplet,
 )
@@ -134,7 +133,3 @@ def test_pure_negations_alone_or_not_at_all():
 def test_load_quadruplets_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         load_quadruplets(**arguments)
-
-
-def test_concept_texts():
-    assert concept_texts([1, 0]) == [NAMES[1], NAMES[0]]
