@@ -69,7 +69,7 @@ def export_scenes(
         split (`str`): one of `negation_clip.data.scenes.SPLITS`.
         size (`int`): pictures in the gallery, and rows of each other test.
         seed (`int`): the world's seed.
-        pixels (`int`): side of the pictures, at least 16.
+        pixels (`int`): side of the pictures, at least 32.
         overwrite (`bool`): replace an earlier export in the folder. A folder that holds anything else is refused all
             the same.
         progress (`bool`, *optional*): show a progress bar; by default on a terminal only.
@@ -78,13 +78,13 @@ def export_scenes(
         `dict`: `directory` (str), `images` (number of pictures) and `rows` (number of rows by file).
 
     Raises:
-        ValueError: for an unknown split, a size below 1, a negative seed or pictures under 16 pixels.
+        ValueError: for an unknown split, a size below 1, a negative seed or pictures under 32 pixels.
         FileExistsError: if `directory` is a file, is not empty and `overwrite` is not set, or holds what no export
             has written.
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}: choose one of {list(SPLITS)}")
-    for name, value, least in (("size", size, 1), ("seed", seed, 0), ("pixels", pixels, 16)):
+    for name, value, least in (("size", size, 1), ("seed", seed, 0), ("pixels", pixels, 32)):
         if value < least:
             raise ValueError(f"{name}={value}: must be at least {least}")
     target = Path(directory).resolve()
