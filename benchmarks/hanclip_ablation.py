@@ -2,11 +2,12 @@
 
     python benchmarks/hanclip_ablation.py --output runs/ablation
     python benchmarks/hanclip_ablation.py --output runs/ablation --only paper,full --set max_steps=300
+    python benchmarks/hanclip_ablation.py --only "" --model hanclip=runs/demo/hanclip/model
 
 Every variant of `benchmarks/hanclip_ablation.yaml` is fine-tuned from a recipe with some options changed, and
-measured. A variant that has been measured is kept, so that the table can be finished over several days. Prints a
-Markdown table, writes `ablation.json` and `pareto.png`: exclusion against keep for every variant, and for composing at
-query time with growing weight.
+measured. A variant that has been measured is kept, so that the table can be finished over several days; `--model`
+measures a model that is there already. Prints a Markdown table, writes `ablation.json` and `pareto.png`: exclusion
+against keep for every variant, plain and composed at query time with growing weight.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from negation_clip import Encoder, load_embedded
+from negation_clip import Encoder, embedded_path
 from negation_clip.demo import find_recipe
 from negation_clip.evaluation.world import World, measure
 
@@ -44,6 +45,17 @@ def value(found: dict, path: str) -> float:
     return found
 
 
+def measure_model(path: str | Path, args: argparse.Namespace, world: World) -> dict:
+    """A saved model: plain, composed with every weight, and blind."""
+    encoder = Encoder.from_pretrained(path, batch_size=256, cache_dir=args.output / "_cache")
+    pictures = world.encode(encoder)
+    return {
+        "plain": measure(encoder, world, pictures),
+        "compose": {f"{weight:g}": measure(encoder, world, pictures, "compose", weight) for weight in WEIGHTS},
+        "blind": measure(encoder, world, pictures, "blind"),
+    }
+
+
 def run_variant(name: str, options: dict, args: argparse.Namespace, world: World) -> dict:
     """Fine-tune and measure one variant, or return what an earlier run measured."""
     from negation_clip.trainers.train_hanclip import main, parse
@@ -62,16 +74,8 @@ def run_variant(name: str, options: dict, args: argparse.Namespace, world: World
         argv += [f"--{key}", str(option)]
     started = time.time()
     run = main(*parse(argv))
-    encoder = Encoder.from_pretrained(run["model"], batch_size=256, cache_dir=args.output / "_cache")
-    pictures = world.encode(encoder)
-    found = {
-        "options": dict(given),
-        "seconds": round(time.time() - started),
-        "steps": run["steps"],
-        "plain": measure(encoder, world, pictures),
-        "compose": measure(encoder, world, pictures, "compose"),
-        "blind": measure(encoder, world, pictures, "blind"),
-    }
+    found = measure_model(run["model"], args, world)
+    found |= {"options": dict(given), "seconds": round(time.time() - started), "steps": run["steps"]}
     done.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
@@ -85,24 +89,28 @@ def format_rows(rows: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-def plot_pareto(rows: dict[str, dict], curve: list[tuple[float, dict]], path: Path) -> None:
-    """Exclusion against keep: a point per variant, a line for composing on the base."""
+def plot_pareto(base: dict, tuned: dict[str, dict], path: Path) -> None:
+    """Exclusion against keep: per model a square for the plain query and a line for growing weights of compose."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 5), layout="constrained")
     axes = figure.subplots()
-    points = [(100 * value(f, "keep"), 100 * value(f, "exclusion.accuracy")) for _, f in curve]
-    axes.plot(*zip(*points, strict=True), "o-", color="#999999", label="compose on the base, growing weight")
-    for (weight, _), point in zip(curve, points, strict=True):
-        axes.annotate(f"{weight:g}", point, textcoords="offset points", xytext=(4, -10), fontsize=7, color="#666666")
-    for name, found in rows.items():
-        point = (100 * value(found, "keep"), 100 * value(found, "exclusion.accuracy"))
-        axes.plot(*point, "s", color="#0072B2")
-        axes.annotate(name, point, textcoords="offset points", xytext=(5, 4), fontsize=8)
+
+    def point(found: dict) -> tuple[float, float]:
+        return 100 * value(found, "keep"), 100 * value(found, "exclusion.accuracy")
+
+    colours = ("#777777", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+    for i, (name, found) in enumerate({"base": base, **tuned}.items()):
+        colour = colours[i % len(colours)]
+        axes.plot(*point(found["plain"]), "s", color=colour, markersize=8, label=name)
+        line = [point(measured) for measured in found["compose"].values()]
+        axes.plot(*zip(*line, strict=True), "o-", color=colour, markersize=3, linewidth=1)
+        for weight, at in zip(found["compose"], line, strict=True):
+            axes.annotate(weight, at, textcoords="offset points", xytext=(4, -9), fontsize=6, color=colour)
     axes.axhline(50, linestyle=":", color="#bbbbbb", linewidth=1)
     axes.set_xlabel("keep: R@1 on negated minus affirmative captions (points)")
     axes.set_ylabel("exclusion (%)")
-    axes.legend(loc="lower left", frameon=False)
+    axes.legend(frameon=False, title="square: plain query; line: compose, by weight", fontsize=8, title_fontsize=8)
     axes.set_title("Validation split: excluding without losing the scene")
     figure.savefig(path, dpi=130)
 
@@ -114,30 +122,31 @@ def main() -> None:
     parser.add_argument(
         "--variants", type=Path, help="YAML: name -> options", default=Path(__file__).with_suffix(".yaml")
     )
-    parser.add_argument("--only", help="names, separated by commas")
+    parser.add_argument("--only", help="names, separated by commas; empty for none")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=FOLDER", help="a model to be measured")
     parser.add_argument("--size", type=int, default=500, help="validation pictures per test")
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", help="for every variant")
     args = parser.parse_args()
     variants = yaml.safe_load(args.variants.read_text("utf-8"))
-    if args.only:
-        variants = {name: variants[name] for name in args.only.split(",")}
+    if args.only is not None:
+        variants = {name: variants[name] for name in args.only.split(",") if name}
     common = dict(item.split("=", 1) for item in args.set)
 
     world = World.build("validation", args.size)
-    base = Encoder(*load_embedded("base"), batch_size=256, cache_dir=args.output / "_cache")
-    pictures = world.encode(base)
-    curve = [(w, measure(base, world, pictures, "compose", w)) for w in WEIGHTS]
-    rows = {"base": measure(base, world, pictures), "base, strip": measure(base, world, pictures, "strip")}
-    rows |= {f"base, compose {w:g}": found for w, found in curve}
+    base = measure_model(embedded_path("base"), args, world)
     tuned = {}
+    for name, path in (item.split("=", 1) for item in args.model):
+        tuned[name] = measure_model(path, args, world)
     for name, options in variants.items():
-        found = run_variant(name, {**(options or {}), **common}, args, world)
-        tuned[name] = found["plain"]
-        rows |= {name: found["plain"], f"{name}, compose": found["compose"]}
-        print(format_rows({name: found["plain"]}), flush=True)
+        tuned[name] = run_variant(name, {**(options or {}), **common}, args, world)
+        print(format_rows({name: tuned[name]["plain"]}), flush=True)
+    rows = {}
+    for name, found in {"base": base, **tuned}.items():
+        rows[name] = found["plain"]
+        rows |= {f"{name}, compose {weight}": measured for weight, measured in found["compose"].items()}
     print(format_rows(rows))
     (args.output / "ablation.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    plot_pareto(tuned, curve, args.output / "pareto.png")
+    plot_pareto(base, tuned, args.output / "pareto.png")
 
 
 if __name__ == "__main__":

@@ -190,7 +190,9 @@ def gallery_rows(world: World, encoders: dict[str, Encoder], pictures: dict[str,
     for i, query in enumerate(world.exclusion.queries):
         right = sum(query.fits(scene.concepts) for scene in scenes)
         things = {*query.required, *query.excluded}
-        if len(query.required) == 1 and right >= TOP and not things & named and "tile" not in query.text:
+        # only objects decide what is right here, so that no colour may be asked for
+        plain = len(query.required) == 1 and "tile" not in query.text and "background" not in query.text
+        if plain and right >= TOP and not things & named:
             chosen.append(i)
             named |= things
         if len(chosen) == QUERIES:
