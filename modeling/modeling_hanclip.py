@@ -207,7 +207,8 @@ class HanClipModel(HanClipPreTrainedModel):
             A [`HanClipModel`] in evaluation mode, on the device and in the dtype of the backbone.
 
         Raises:
-            TypeError: if `backbone` is neither a path nor a model, or an option is no field of the configuration.
+            TypeError: if `backbone` is neither a path nor a model, or is a HanCLIP, or an option is no field of the
+                configuration.
         """
         known = HanClipConfig.__dataclass_fields__.keys() - {"backbone_config"}
         if unknown := config_kwargs.keys() - known:
@@ -216,6 +217,8 @@ class HanClipModel(HanClipPreTrainedModel):
             backbone = AutoModel.from_pretrained(backbone, dtype=dtype)
         if not isinstance(backbone, PreTrainedModel):
             raise TypeError(f"`backbone` must be a path, a Hub id or a PreTrainedModel, got {type(backbone).__name__}")
+        if isinstance(backbone.config, HanClipConfig):
+            raise TypeError("`backbone` is a HanCLIP already: load it with `HanClipModel.from_pretrained`")
 
         config = HanClipConfig(backbone_config=copy.deepcopy(backbone.config), **config_kwargs)
         scale = getattr(backbone, "logit_scale", None)

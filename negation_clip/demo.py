@@ -51,10 +51,11 @@ def run_demo(
         ValueError: an output folder that holds a run, without `overwrite` or `resume`; an unknown recipe or option.
     """
     from negation_clip.report import format_table
-    from negation_clip.trainers.train_hanclip import prepare_output
+    from negation_clip.trainers.train_hanclip import parse, prepare_output
 
     started, out = time.time(), Path(output_dir)
     recipe_path = find_recipe(recipe)
+    parse(["--config", str(recipe_path), "--output_dir", str(out / "hanclip")])  # a wrong option is said at once
     size = size or (250 if quick else 1000)
     command = f"negation-clip demo --output-dir {out.name} --recipe {recipe} --seeds {' '.join(map(str, seeds))}"
     settings = {
@@ -143,7 +144,7 @@ def find_recipe(recipe: str | Path) -> Path:
     for path in (Path(recipe), bundled / f"{recipe}.yaml"):
         if path.is_file():
             return path
-    names = ", ".join(sorted(path.stem for path in bundled.glob("*.yaml")))
+    names = ", ".join(sorted(path.stem for path in bundled.glob("*.yaml") if "pretrain" not in path.stem))
     raise ValueError(f"recipe {str(recipe)!r}: no such file, and no such bundled recipe; there are {names}")
 
 

@@ -89,3 +89,12 @@ def test_gallery_marks_by_truth():
         for shown in row["base"]:
             assert shown["right"] == (not shown["why"])
             assert (denied in shown["alt"].split(", ")) == (f"shows {denied}" in shown["why"])
+
+
+def test_a_wrong_recipe_is_refused_before_anything_is_measured(tmp_path):
+    (tmp_path / "wrong.yaml").write_text("lora_rnk: 4\n", encoding="utf-8")
+    (tmp_path / "broken.yaml").write_text("{lora_rank: [", encoding="utf-8")
+    for name, message in (("wrong", "lora_rank"), ("broken", "no YAML file")):
+        with pytest.raises(ValueError, match=message):
+            run_demo(tmp_path / "out", recipe=tmp_path / f"{name}.yaml", size=4)
+    assert not (tmp_path / "out").exists()

@@ -53,7 +53,10 @@ def parse_arguments(
         if not path.is_file():
             raise FileNotFoundError(f"--config {path}: there is no such file")
         with path.open(encoding="utf-8") as file:
-            values = yaml.safe_load(file) or {}
+            try:
+                values = yaml.safe_load(file) or {}
+            except yaml.YAMLError as error:
+                raise ValueError(f"{path} is no YAML file: {error}") from error
         if not isinstance(values, dict):
             raise ValueError(f"{path}: a mapping of option to value is needed, found {type(values).__name__}")
         check_options(values, known, str(path))

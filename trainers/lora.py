@@ -30,7 +30,10 @@ def lora_targets(model: nn.Module, placement: str = "text", pattern: str | None 
     """
     if placement not in PLACEMENTS:
         raise ValueError(f"LoRA placement must be one of {', '.join(PLACEMENTS)}, got {placement!r}")
-    wanted = re.compile(pattern or _LINEAR)
+    try:
+        wanted = re.compile(pattern or _LINEAR)
+    except re.error as error:
+        raise ValueError(f"LoRA pattern {pattern!r} is no regular expression: {error}") from error
     targets = []
     for side in ("text", "vision") if placement == "both" else (placement,):
         names = [name for name in _linear_layers(model) if _is_of(name, side)]

@@ -297,7 +297,7 @@ def read_dataset(source: str, split: str):
     """
     from datasets import DatasetDict, Image, load_dataset, load_from_disk
 
-    from negation_clip.trainers.collator import IMAGES, check_columns
+    from negation_clip.trainers.collator import IMAGES, ROLES, check_captions, check_columns
 
     path, root = Path(source), Path()
     kinds = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
@@ -321,6 +321,8 @@ def read_dataset(source: str, split: str):
         except (FileNotFoundError, ConnectionError) as error:
             raise FileNotFoundError(f"{source}: no such file or folder, nor a data set on the Hub: {error}") from error
     check_columns(data.column_names, source)
+    for role in ROLES:
+        check_captions(data[role], f"{source}, column {role!r}")
     for column in IMAGES:
         if column not in data.column_names:
             continue

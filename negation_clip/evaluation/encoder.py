@@ -128,9 +128,20 @@ class Encoder:
 
         Returns:
             `Encoder`
+
+        Raises:
+            FileNotFoundError: a path that is no folder with a model.
         """
         import negation_clip  # noqa: F401  (registers this package's models with the Auto classes)
 
+        path = Path(path_or_id)
+        # An id has at most one slash; all else can only be a folder, and is not worth a search on the Hub.
+        if not path.is_dir() and (path.exists() or path.is_absolute() or len(path.parts) != 2 or path.parent.is_dir()):
+            raise FileNotFoundError(f"{path_or_id} is no folder with a model, and no Hub id of the form owner/name.")
+        if path.is_dir() and not (path / "config.json").exists():
+            inner = sorted(str(found.parent) for found in path.glob("*/config.json"))
+            hint = f"; is it {inner[0]}?" if inner else ""
+            raise FileNotFoundError(f"{path_or_id} holds no config.json, so it is no model folder{hint}")
         options = {"revision": revision, "trust_remote_code": trust_remote_code}
         # The PIL backend gives the same pixels whether or not torchvision is installed.
         processor = AutoProcessor.from_pretrained(path_or_id, backend="pil", **options)
@@ -214,18 +225,18 @@ class Encoder:
                 rest A. `"compose"` steers away from what is denied: unit(e(A)) - weight * unit(e(B)), brought back to
                 the norm of e(A); for several B, their mean direction, so that `weight` bounds the turn however many
                 there are. A query that only denies has `"a picture"` for A.
-            weight: strength of `"compose"`, at least 0; 0 is `"strip"`.
+            weight: strength of `"compose"`, finite and at least 0; 0 is `"strip"`.
 
         Returns:
             `(n, d)` float32.
 
         Raises:
-            ValueError: an unknown mode, a negative weight, an empty query.
+            ValueError: an unknown mode, a negative or infinite weight, an empty query.
         """
         if negation not in _NEGATION_MODES:
             raise ValueError(f"negation must be one of {', '.join(_NEGATION_MODES)}, got {negation!r}.")
-        if not weight >= 0:
-            raise ValueError(f"weight must be at least 0, got {weight!r}.")
+        if not 0 <= weight < float("inf"):
+            raise ValueError(f"weight must be finite and at least 0, got {weight!r}.")
         queries = [queries] if isinstance(queries, str) else queries
         queries = [fold(query) if isinstance(query, str) else query for query in queries]
         embeds = self.encode_texts(queries)

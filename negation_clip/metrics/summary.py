@@ -33,6 +33,8 @@ def bootstrap_interval(values, seed: int = 0, level: float = 0.95, n_resamples: 
     values = as_scores(values, "values", 1)
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}.")
+    if n_resamples < 1:
+        raise ValueError(f"n_resamples must be at least 1, got {n_resamples!r}.")
     n = len(values)
     # Drawing how often each distinct value occurs is the same distribution as drawing samples, and small for 0/1.
     distinct, counts = np.unique(values, return_counts=True)

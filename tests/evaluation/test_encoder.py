@@ -350,8 +350,9 @@ def test_queries_are_folded(encoder):
 def test_bad_queries(encoder):
     with pytest.raises(ValueError, match="plain, compose, strip, got 'steer'"):
         encoder.encode_query("a cat", negation="steer")
-    with pytest.raises(ValueError, match="weight must be at least 0"):
-        encoder.encode_query("a cat", negation="compose", weight=-1.0)
+    for weight in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="weight must be finite and at least 0"):
+            encoder.encode_query("a cat", negation="compose", weight=weight)
     with pytest.raises(ValueError, match="row 1 is an empty caption"):
         encoder.encode_query(["a cat", " "], negation="compose")
     with pytest.raises(TypeError, match="row 0 is None"):
@@ -415,3 +416,13 @@ def test_what_is_denied_is_what_compose_turns_away_from():
     composed = unit(encoder.encode_query(queries, "compose", 0.4))[0]
     np.testing.assert_allclose(composed, unit(kept - 0.4 * denied[0]), atol=1e-5)
     assert encoder.encode_denied("a dog").shape == denied[:1].shape
+
+
+def test_what_is_no_model_folder_is_named(tmp_path):
+    for path in ("nosuch", str(tmp_path / "nosuch")):
+        with pytest.raises(FileNotFoundError, match="nosuch is no folder with a model"):
+            Encoder.from_pretrained(path)
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(FileNotFoundError, match="is it .*model"):
+        Encoder.from_pretrained(tmp_path / "run")

@@ -514,6 +514,8 @@ def test_bad_backbone_is_named(clip):
         HanClipModel.from_backbone(clip, curvatur=1.0)
     with pytest.raises(TypeError, match="`backbone` must be a path, a Hub id or a PreTrainedModel, got int"):
         HanClipModel.from_backbone(3)
+    with pytest.raises(TypeError, match="`backbone` is a HanCLIP already"):
+        HanClipModel.from_backbone(HanClipModel.from_backbone(clip))
 
 
 def test_bad_calls_are_named(clip, siglip):

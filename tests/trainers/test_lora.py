@@ -106,3 +106,8 @@ def test_bad_choices_are_named():
         lora_targets(nn.Sequential(nn.Linear(2, 2)))
     with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
         add_lora(clip(), rank=0)
+
+
+def test_a_pattern_that_is_no_regular_expression_is_named():
+    with pytest.raises(ValueError, match=r"LoRA pattern '\(' is no regular expression"):
+        lora_targets(torch.nn.Linear(2, 2), "text", "(")
