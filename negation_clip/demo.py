@@ -39,10 +39,10 @@ def run_demo(
         output_dir (`str` or `Path`): folder to write.
         seeds (sequence of `int`): each varies fine-tuning and its quadruplets; the base and the tests are one.
         recipe (`str` or `Path`): name of a bundled recipe or path of a YAML file for `trainers/train_hanclip.py`.
-        quick (`bool`): a quarter of the tests and a sixth of the training steps, for a first look.
+        quick (`bool`): small tests and an eighth of the training steps, for a first look.
         overwrite (`bool`): replace an earlier run.
         resume (`bool`): keep the results of an earlier run that are complete, and go on.
-        size (`int`, *optional*): pictures per test; 1000, or 250 if `quick`.
+        size (`int`, *optional*): pictures per test; 1000, or 150 if `quick`.
 
     Returns:
         `dict`: what `results.json` holds.
@@ -56,7 +56,7 @@ def run_demo(
     started, out = time.time(), Path(output_dir)
     recipe_path = find_recipe(recipe)
     parse(["--config", str(recipe_path), "--output_dir", str(out / "hanclip")])  # a wrong option is said at once
-    size = size or (250 if quick else 1000)
+    size = size or (150 if quick else 1000)
     command = f"negation-clip demo --output-dir {out.name} --recipe {recipe} --seeds {' '.join(map(str, seeds))}"
     settings = {
         "command": command + (" --quick" if quick else ""),
@@ -111,7 +111,7 @@ def fine_tune(recipe: Path, folder: Path, seed: int, quick: bool = False, resume
         recipe (`Path`): its YAML file.
         folder (`Path`): its output folder.
         seed (`int`): of fine-tuning and quadruplets.
-        quick (`bool`): a sixth of the steps and quadruplets.
+        quick (`bool`): an eighth of the steps and quadruplets.
         resume (`bool`): go on from a checkpoint in the folder.
 
     Returns:
@@ -123,8 +123,8 @@ def fine_tune(recipe: Path, folder: Path, seed: int, quick: bool = False, resume
     options += ["--resume", "true"] if resume and folder.exists() else ["--overwrite", "true"]
     arguments, training_arguments = parse(options)
     if quick:
-        training_arguments.max_steps = max(1, training_arguments.max_steps // 6)
-        arguments.quadruplets = max(training_arguments.per_device_train_batch_size, arguments.quadruplets // 6)
+        training_arguments.max_steps = max(1, training_arguments.max_steps // 8)
+        arguments.quadruplets = max(training_arguments.per_device_train_batch_size, arguments.quadruplets // 8)
     return main(arguments, training_arguments)
 
 
