@@ -22,7 +22,7 @@ $(INSTALLED): setup.py constraints.txt
 	touch $@
 
 # glibc gives large blocks back to the system after every use and has to fetch them again zeroed; keeping them makes
-# training on a CPU about a third faster (docs/results.md). Other C libraries ignore these.
+# training on a CPU faster. Other C libraries ignore these.
 demo bench: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 demo bench: export MALLOC_TRIM_THRESHOLD_ := 8589934592
 demo bench: export MALLOC_TOP_PAD_ := 268435456

@@ -57,7 +57,7 @@ def run_demo(
     recipe_path = find_recipe(recipe)
     parse(["--config", str(recipe_path), "--output_dir", str(out / "hanclip")])  # a wrong option is said at once
     size = size or (150 if quick else 1000)
-    command = f"negation-clip demo --output-dir {out.name} --recipe {recipe} --seeds {' '.join(map(str, seeds))}"
+    command = f"negation-clip demo --output-dir {out} --recipe {recipe} --seeds {' '.join(map(str, seeds))}"
     settings = {
         "command": command + (" --quick" if quick else ""),
         "recipe": str(recipe),
