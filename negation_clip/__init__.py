@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 from ._auto import MODELS, register
 
 if TYPE_CHECKING:
+    from .convert import convert_lorentz
     from .data.scenes import load_scenes
     from .embedded import embedded_path, load_embedded
     from .evaluation import Encoder
     from .modeling.configuration_hanclip import HanClipConfig
+    from .modeling.configuration_phyclip import PhyClipConfig
     from .modeling.modeling_hanclip import HanClipModel, HanClipOutput
+    from .modeling.modeling_phyclip import PhyClipModel, PhyClipOutput
     from .trainers.hanclip_trainer import HanClipTrainer
 
 __version__ = "0.1.0"
@@ -28,6 +31,10 @@ __all__ = [
     "HanClipModel",
     "HanClipOutput",
     "HanClipTrainer",
+    "PhyClipConfig",
+    "PhyClipModel",
+    "PhyClipOutput",
+    "convert_lorentz",
     "embedded_path",
     "load_embedded",
     "load_scenes",
@@ -39,6 +46,10 @@ _EXPORTS = {
     "HanClipModel": "modeling.modeling_hanclip",
     "HanClipOutput": "modeling.modeling_hanclip",
     "HanClipTrainer": "trainers.hanclip_trainer",
+    "PhyClipConfig": "modeling.configuration_phyclip",
+    "PhyClipModel": "modeling.modeling_phyclip",
+    "PhyClipOutput": "modeling.modeling_phyclip",
+    "convert_lorentz": "convert",
     "embedded_path": "embedded",
     "load_embedded": "embedded",
     "load_scenes": "data.scenes",

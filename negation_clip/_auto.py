@@ -30,7 +30,10 @@ class LazyModel:
     auto_classes: tuple[str, ...] = ("AutoModel", "AutoModelForZeroShotImageClassification")
 
 
-MODELS = (LazyModel("hanclip", "configuration_hanclip:HanClipConfig", "modeling_hanclip:HanClipModel"),)
+MODELS = (
+    LazyModel("hanclip", "configuration_hanclip:HanClipConfig", "modeling_hanclip:HanClipModel"),
+    LazyModel("phyclip", "configuration_phyclip:PhyClipConfig", "modeling_phyclip:PhyClipModel"),
+)
 
 
 class _LazyModule:

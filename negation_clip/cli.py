@@ -33,6 +33,12 @@ def _evaluate(**options) -> None:
     print(json.dumps(evaluate_world(**options), indent=2))
 
 
+def _convert_lorentz(**options) -> None:
+    from negation_clip.convert import convert_lorentz
+
+    print(convert_lorentz(**options))
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Builds the parser of `negation-clip`.
 
@@ -73,6 +79,20 @@ def make_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("model", help="folder or Hub id of a CLIP-like model with its processor")
     evaluate.add_argument("--split", help=SPLITS)
     evaluate.add_argument("--output", help="JSON file to write as well")
+
+    text = "published checkpoints to folders that from_pretrained loads"
+    convert = commands.add_parser("convert", help=text, description=text)
+    convert = convert.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    lorentz = command(convert, "lorentz", _convert_lorentz, "MERU, HyCoCLIP and PHyCLIP, with processor and card")
+    lorentz.add_argument("checkpoint", help="published .pth file, or its state dict as .pth or .safetensors")
+    lorentz.add_argument("output_dir", metavar="out_dir", help="folder to write; must not exist")
+    lorentz.add_argument("--family", help="meru, hycoclip or phyclip; needed for the first two, which look alike")
+    lorentz.add_argument("--preset", help="published architecture: vit-s, vit-b or vit-l")
+    lorentz.add_argument("--heads", type=int, help="attention heads of the image tower, where there is no preset")
+    lorentz.add_argument("--text-heads", type=int, help="attention heads of the text tower, by default width / 64")
+    lorentz.add_argument("--tokenizer", help="folder or Hub id of CLIP's tokenizer")
+    lorentz.add_argument("--score", help="what to rank by: distance, or inner as in the published evaluation")
+    lorentz.add_argument("--product", help="distance of the product: l1, or l2 for that ablation")
     return parser
 
 

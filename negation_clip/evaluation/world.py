@@ -158,12 +158,14 @@ def measure(
     results["presence"] = {"auc": auc["auc"]}
     negatives = encoder.encode_texts([caption.text for caption in world.negatives])
     roles = {"image": gallery, "positive": affirmative, "negated_positive": negated, "negative": negatives}
-    results["radius"] = metrics.radius_by_role({role: radii(encoder, value) for role, value in roles.items()})
+    results["radius"] = metrics.radius_by_role(
+        {role: radii(encoder, value, role == "image") for role, value in roles.items()}
+    )
     return results
 
 
-def radii(encoder: Encoder, features: np.ndarray) -> np.ndarray:
-    """Distances of points to the centre of the Poincaré ball.
+def radii(encoder: Encoder, features: np.ndarray, images: bool = False) -> np.ndarray:
+    """Distances of points to the centre of the Poincaré ball or, for a product of spaces, to its apex.
 
     A cosine model has no ball of its own. Its features are put into the one in which HanCLIP starts (curvature 1,
     scale 1/sqrt(d)), so that the norms before and after fine-tuning are comparable.
@@ -171,6 +173,7 @@ def radii(encoder: Encoder, features: np.ndarray) -> np.ndarray:
     Args:
         encoder (`Encoder`): the model.
         features (`np.ndarray`): `(n, d)`, norm kept.
+        images (`bool`): they are features of pictures, which some models map in another way than those of texts.
 
     Returns:
         `np.ndarray`: `(n,)`.
@@ -180,10 +183,13 @@ def radii(encoder: Encoder, features: np.ndarray) -> np.ndarray:
     from negation_clip.modeling.poincare import expmap0, radius
 
     x = torch.as_tensor(features)
-    config = encoder.model.config
-    if getattr(config, "similarity", None) == "poincare":
-        with torch.no_grad():
-            return encoder.model.radius(x.to(encoder.device)).float().cpu().numpy()
+    model = encoder.model
+    with torch.no_grad():
+        if hasattr(model, "embed_images"):
+            embed = model.embed_images if images else model.embed_texts
+            return model.radius(embed(x.to(encoder.device))).float().cpu().numpy()
+        if getattr(model.config, "similarity", None) == "poincare":
+            return model.radius(x.to(encoder.device)).float().cpu().numpy()
     return radius(expmap0(x / x.shape[-1] ** 0.5, 1.0), 1.0).numpy()
 
 

@@ -1,0 +1,190 @@
+"""The training objective of PHyCLIP, and of MERU and HyCoCLIP as its one-factor case, as pure functions of points.
+
+PHyCLIP (ICLR 2026, https://arxiv.org/abs/2510.08919), HyCoCLIP (Pal et al., ICLR 2025,
+https://arxiv.org/abs/2410.06912) and MERU (Desai et al., ICML 2023, https://arxiv.org/abs/2304.09172). Where the
+published code differs from the papers it is followed: the distance of the product is a mean over the factors, and with
+boxes the four entailment terms are summed and halved.
+
+| | factors k | boxes | `margin_inter` | `box_targets` |
+|---|---|---|---|---|
+| MERU | 1 | no | 1 | |
+| HyCoCLIP | 1 | yes | 0.7 | `"full"` |
+| PHyCLIP | 64 | yes | 0.7 | `"full"` (code) or `"boxes"` (paper) |
+
+Points are space components `(B, k, d)`, see `lorentz.py`. Local rows are scored against candidates gathered from all W
+processes (M = W·B columns, in rank order), as in `objectives.py`: the mean over processes of loss and gradient equals
+that of one process that holds all rows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from .lorentz import exterior_angle, half_aperture, pairwise_product_distance
+from .objectives import _is_distributed, _row_offset, gather_with_grad, symmetric_info_nce
+from .poincare import full_precision
+
+
+@full_precision
+def product_info_nce(
+    image: torch.Tensor,
+    text: torch.Tensor,
+    all_images: torch.Tensor | None = None,
+    all_texts: torch.Tensor | None = None,
+    *,
+    logit_scale: float | torch.Tensor,
+    c: float | torch.Tensor = 1.0,
+    product: str = "l1",
+    offset: int = 0,
+) -> torch.Tensor:
+    """[`symmetric_info_nce`] of the logits -d(x, y)/τ, d being the distance of the product.
+
+    Args:
+        image, text: points `(B, k, d)`.
+        all_images: the candidates of the texts, points `(M, k, d)`; default `image`.
+        all_texts: the candidates of the images, points `(M, k, d)`; default `text`. With both defaults one matrix of
+            distances serves both directions.
+        logit_scale: 1/τ > 0.
+        c, product: see [`pairwise_product_distance`].
+        offset: the candidate in row `offset + i` is the partner of row i.
+
+    Returns:
+        Scalar, the mean over the rows of both directions.
+
+    Raises:
+        ValueError: see [`pairwise_product_distance`], or if there are not as many texts as images.
+    """
+    columns = text if all_texts is None else all_texts
+    per_image = -logit_scale * pairwise_product_distance(image, columns, c, product)
+    if all_images is None and all_texts is None:
+        per_text = per_image.T
+    else:
+        columns = image if all_images is None else all_images
+        per_text = -logit_scale * pairwise_product_distance(text, columns, c, product)
+    return symmetric_info_nce(per_image, per_text, torch.arange(len(image), device=image.device) + offset)
+
+
+@full_precision
+def entailment_loss(
+    specific: torch.Tensor,
+    general: torch.Tensor,
+    *,
+    c: float | torch.Tensor = 1.0,
+    margin: float = 1.0,
+    min_radius: float = 0.1,
+) -> torch.Tensor:
+    """How far `specific` ⪯ `general` fails: max(0, φ - η ω), φ the exterior angle at y, ω its half-aperture.
+
+    Zero where x, the specific, lies in y's cone (MERU, section 3.3), which HyCoCLIP narrows (η < 1) or widens (η > 1).
+
+    Args:
+        specific: points x `(..., k, d)`.
+        general: points y, of a shape that broadcasts with it.
+        c: negative curvature, a number or `(k,)`.
+        margin: η ≥ 0.
+        min_radius: K > 0 of [`half_aperture`].
+
+    Returns:
+        Scalar, the mean over rows and factors.
+
+    Raises:
+        ValueError: see [`exterior_angle`] and [`half_aperture`].
+    """
+    return F.relu(exterior_angle(general, specific, c) - margin * half_aperture(general, c, min_radius)).mean()
+
+
+@full_precision
+def phyclip_objective(
+    image: torch.Tensor,
+    text: torch.Tensor,
+    box_image: torch.Tensor | None = None,
+    box_text: torch.Tensor | None = None,
+    *,
+    logit_scale: float | torch.Tensor,
+    c: float | torch.Tensor,
+    product: str = "l1",
+    box_targets: str = "boxes",
+    entail_weight: float = 0.2,
+    min_radius: float = 0.1,
+    margin_inter: float = 0.7,
+    margin_intra: float = 1.2,
+    gather: bool = False,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """L_cont + γ L_ent over images I and texts T, with, if given, a crop I' of each image and its phrase T'.
+
+    With C(X, Y) = the mean of -log softmax of -d(xᵢ, yⱼ)/τ over j at j = i, and E(X ⪯ Y) = [`entailment_loss`]:
+
+    | | without boxes | with boxes |
+    |---|---|---|
+    | `contrastive` | ½ [C(I, T) + C(T, I)] | ¼ [C(I, T) + C(T, I) + C(I', T') + C(T', I')] |
+    | `entailment` | E(I ⪯ T) | ½ [E(I ⪯ T) + E(I' ⪯ T') + E(I ⪯ I') + E(T ⪯ T')] |
+
+    `box_targets="full"` has C(I', T) + C(T', I) for the last two of `contrastive`.
+
+    Args:
+        image, text: points `(B, k, d)` of I and T.
+        box_image, box_text: points `(B, k, d)` of I' and T', both or neither.
+        logit_scale: 1/τ > 0.
+        c: negative curvature, a number or `(k,)`.
+        product: `"l1"` or `"l2"`, see [`product_distance`].
+        box_targets: what boxes are contrasted with: `"boxes"`, the other modality's boxes, as PHyCLIP's paper has it;
+            `"full"`, its whole images and texts, as the published code does.
+        entail_weight: γ ≥ 0; at 0 nothing of the entailment is computed.
+        min_radius: K > 0 of [`half_aperture`].
+        margin_inter: η ≥ 0 between text and image.
+        margin_intra: η ≥ 0 within a modality, between box and whole.
+        gather: take the candidates from all processes; every process must then bring the same number of rows, and
+            boxes if one does.
+
+    Returns:
+        The loss, a scalar with gradient, and detached scalars by name: `contrastive` and `entailment` as in the table
+        and, unweighted, each term of the latter: `entail_text_image` (I ⪯ T) and, with boxes,
+        `entail_box_text_box_image` (I' ⪯ T'), `entail_box_image_image` (I ⪯ I') and `entail_box_text_text` (T ⪯ T').
+
+    Raises:
+        ValueError: if only one of the boxes is given, shapes differ, an option is unknown, or `c` or `min_radius` is
+            not positive.
+    """
+    if box_targets not in ("boxes", "full"):
+        raise ValueError(f"`box_targets` must be 'boxes' or 'full', got {box_targets!r}")
+    if (box_image is None) != (box_text is None):
+        missing = "box_image" if box_image is None else "box_text"
+        raise ValueError(f"`box_image` and `box_text` come together, or a batch has no boxes: `{missing}` is None")
+    boxes = box_image is not None
+    points = {"image": image, "text": text, **({"box_image": box_image, "box_text": box_text} if boxes else {})}
+    shapes = {name: tuple(value.shape) for name, value in points.items()}
+    if image.ndim != 3 or len(set(shapes.values())) > 1:
+        raise ValueError(f"the points of a batch must all have one shape (B, k, d), got {shapes}")
+
+    gather = gather and _is_distributed()
+    options = {"logit_scale": logit_scale, "c": c, "product": product, "offset": _row_offset(len(image), gather)}
+    candidates = (gather_with_grad(image), gather_with_grad(text)) if gather else (None, None)
+    contrastive = product_info_nce(image, text, *candidates, **options)
+    if boxes:
+        if box_targets == "full":
+            candidates = candidates if gather else (image, text)
+        elif gather:
+            candidates = gather_with_grad(box_image), gather_with_grad(box_text)
+        contrastive = (contrastive + product_info_nce(box_image, box_text, *candidates, **options)) / 2
+    loss, terms = contrastive, {"contrastive": contrastive}
+    if entail_weight:
+        # Specific, general, margin.
+        relations = {"entail_text_image": (image, text, margin_inter)}
+        if boxes:
+            relations |= {
+                "entail_box_text_box_image": (box_image, box_text, margin_inter),
+                "entail_box_image_image": (image, box_image, margin_intra),
+                "entail_box_text_text": (text, box_text, margin_intra),
+            }
+        violations = {
+            name: entailment_loss(specific, general, c=c, margin=margin, min_radius=min_radius)
+            for name, (specific, general, margin) in relations.items()
+        }
+        entailment = sum(violations.values()) / (2 if boxes else 1)
+        loss = loss + entail_weight * entailment
+        terms |= {"entailment": entailment, **violations}
+    return loss, {name: value.detach() for name, value in terms.items()}
+
+
+__all__ = ["entailment_loss", "phyclip_objective", "product_info_nce"]
