@@ -20,7 +20,7 @@ packages = find_packages(include=["negation_clip", "negation_clip.*"])
 packages += [f"negation_clip.{folder}" for folder in CODE + DATA]
 
 # Lower bounds are versions the test suite has run with; constraints.txt pins the whole tested set.
-TEST = ["pytest>=9.2", "hypothesis>=6.170", "geoopt>=0.5.1", "scikit-learn>=1.9"]
+TEST = ["pytest>=9.2", "hypothesis>=6.170", "geoopt>=0.5.1", "scikit-learn>=1.9", "webdataset>=1.0.2"]
 LINT = ["ruff>=0.17.6"]
 
 setup(
@@ -66,7 +66,7 @@ setup(
     ],
     extras_require={
         "demo": ["gradio"],
-        "data": ["webdataset"],
+        "data": ["webdataset>=1.0.2"],
         "test": TEST,
         "lint": LINT,
         "dev": TEST + LINT + ["build", "pre-commit"],
