@@ -210,9 +210,11 @@ class HanClipModel(HanClipPreTrainedModel):
             TypeError: if `backbone` is neither a path nor a model, or is a HanCLIP, or an option is no field of the
                 configuration.
         """
+        own = HanClipConfig.__annotations__.keys()
         known = HanClipConfig.__dataclass_fields__.keys() - {"backbone_config"}
         if unknown := config_kwargs.keys() - known:
-            raise TypeError(f"{sorted(unknown)} are no options of HanClipConfig for `from_backbone`: {sorted(known)}")
+            options = sorted(name for name in own & known if not name.startswith("_"))
+            raise TypeError(f"{sorted(unknown)} are no options of HanClipConfig; its own are {', '.join(options)}")
         if isinstance(backbone, (str, os.PathLike)):
             backbone = AutoModel.from_pretrained(backbone, dtype=dtype)
         if not isinstance(backbone, PreTrainedModel):

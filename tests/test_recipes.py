@@ -16,6 +16,11 @@ def test_none_is_left_out():
     assert {"hanclip", "paper", "tiny"} <= set(HANCLIP) and "pretrain_clip" in PRETRAIN
 
 
+def arguments_of(name: str, options: dict) -> list[str]:
+    """The recipe's command line, with options that make it small."""
+    return ["--config", str(FOLDER / f"{name}.yaml"), *(str(x) for k, v in options.items() for x in (f"--{k}", v))]
+
+
 @pytest.mark.parametrize("name", HANCLIP)
 def test_hanclip_recipe(name, tmp_path):
     from negation_clip.trainers.train_hanclip import main, parse
@@ -28,10 +33,7 @@ def test_hanclip_recipe(name, tmp_path):
         "per_device_train_batch_size": 4,
         "disable_tqdm": True,
     }
-    arguments = ["--config", str(FOLDER / f"{name}.yaml")]
-    for key, value in small.items():
-        arguments += [f"--{key}", str(value)]
-    run = main(*parse(arguments))
+    run = main(*parse(arguments_of(name, small)))
     assert run["steps"] == 2
     assert (Path(run["model"]) / "model.safetensors").exists()
     # what the file says is what ran
@@ -56,10 +58,7 @@ def test_pretrain_recipe(name, tmp_path):
         "save_strategy": "no",
         "disable_tqdm": True,
     }
-    arguments = ["--config", str(FOLDER / f"{name}.yaml")]
     if "init_from" in (FOLDER / f"{name}.yaml").read_text("utf-8"):
-        arguments += ["--init_from", str(embedded_path("base"))]
-    for key, value in small.items():
-        arguments += [f"--{key}", str(value)]
-    main(*parse(arguments))
+        small["init_from"] = embedded_path("base")
+    main(*parse(arguments_of(name, small)))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from negation_clip.evaluation import Encoder
 from negation_clip.modeling.modeling_hanclip import HanClipModel
 
 from .collator import IMAGES, REFERENCES, ROLES, QuadrupletCollator, check_captions, check_columns
+from .contrastive import ContrastiveTrainer, ContrastiveTrainingArguments
 
 
 @dataclass
-class HanClipTrainingArguments(TrainingArguments):
+class HanClipTrainingArguments(ContrastiveTrainingArguments):
     """`TrainingArguments` with what suits quadruplets.
 
     Differs in its defaults: `remove_unused_columns=False` (the collator needs the raw columns),
@@ -35,25 +33,17 @@ class HanClipTrainingArguments(TrainingArguments):
         ValueError: for `remove_unused_columns=True`.
     """
 
-    remove_unused_columns: bool = field(default=False, metadata={"help": "must stay off: the collator reads columns"})
-    dataloader_drop_last: bool = field(default=True, metadata={"help": "drop the last, smaller batch in training"})
     per_device_train_batch_size: int = field(default=64, metadata={"help": "quadruplets per device and step"})
     learning_rate: float = field(default=1e-3, metadata={"help": "highest learning rate"})
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "shape of the learning rate"})
     warmup_steps: float = field(default=0.05, metadata={"help": "steps, or below 1 share of steps, of warm-up"})
-    max_length: int | None = field(default=None, metadata={"help": "tokens per caption; the model's context"})
     cache_image_features: bool = field(
         default=True, metadata={"help": "embed pictures once if the image tower is frozen"}
     )
     feature_cache_dir: str | None = field(default=None, metadata={"help": "folder that keeps those features"})
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.remove_unused_columns:
-            raise ValueError("remove_unused_columns=True would drop the captions before the collator reads them")
 
-
-class HanClipTrainer(Trainer):
+class HanClipTrainer(ContrastiveTrainer):
     """Fine-tune HanCLIP on quadruplets (I, P, P', N).
 
     Every term of the loss and, for a Poincaré model, the mean radius per role is logged with the loss. Candidates and
@@ -75,8 +65,6 @@ class HanClipTrainer(Trainer):
         FileNotFoundError: images missing (paths and count).
     """
 
-    # The loss is a mean over the batch, so transformers must divide it by the accumulation steps.
-    loss_is_scaled_for_ga = False
     _tag_names = ["negation-clip", "hanclip"]
 
     def __init__(
@@ -103,8 +91,6 @@ class HanClipTrainer(Trainer):
             }
         elif eval_dataset is not None:
             eval_dataset = self._prepare(eval_dataset, encoder, args, "eval_dataset")
-        # By mode: values of each term and radius since the last log, as detached scalars.
-        self._terms: dict[str, dict[str, list[torch.Tensor]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
         super().__init__(
             model=model,
             args=args,
@@ -114,7 +100,6 @@ class HanClipTrainer(Trainer):
             processing_class=processor,
             **kwargs,
         )
-        self.add_callback(_ClampParameters())
 
     def _prepare(self, dataset, encoder: Encoder, args: HanClipTrainingArguments, source: str):
         """Checks the columns, counts captions over the context, and embeds the pictures if their tower is frozen."""
@@ -141,7 +126,7 @@ class HanClipTrainer(Trainer):
                 dataset = dataset.cast_column(column, Image(decode=False))
         if not (columns and args.cache_image_features and self._image_tower_is_frozen(encoder)):
             return dataset
-        features = {f"{column}_features": encoder.encode_images(list(dataset[column])) for column in columns}
+        features = {f"{column}_features": _encode_distinct(encoder, list(dataset[column])) for column in columns}
         return _WithFeatures(dataset.remove_columns(columns), features)
 
     def _image_tower_is_frozen(self, encoder: Encoder) -> bool:
@@ -171,58 +156,21 @@ class HanClipTrainer(Trainer):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
-        if prediction_loss_only:
-            return loss.detach(), None, None
-        embeds = tuple(_roles(outputs).values())
-        # Stands for the labels, without which the loop skips `compute_metrics`.
-        return loss.detach(), embeds, torch.arange(len(embeds[0]), device=embeds[0].device)
+        return self._prediction(loss, tuple(_roles(outputs).values()), prediction_loss_only)
 
-    def evaluation_loop(self, *args, metric_key_prefix: str = "eval", **kwargs):
-        """The loop of `Trainer`, with the mean of each term and radius among its metrics."""
-        self._terms["eval"].clear()
-        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-        output.metrics.update({f"{metric_key_prefix}_{name}": mean for name, mean in self._means("eval").items()})
-        return output
-
-    def get_eval_dataloader(self, eval_dataset=None):
-        """Batches of all rows: unlike a training, an evaluation keeps the last, smaller one."""
-        with self._keep_last():
-            return super().get_eval_dataloader(eval_dataset)
-
-    def get_test_dataloader(self, test_dataset):
-        """Likewise, for `predict`."""
-        with self._keep_last():
-            return super().get_test_dataloader(test_dataset)
-
-    @contextmanager
-    def _keep_last(self):
-        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
-        try:
-            yield
-        finally:
-            self.args.dataloader_drop_last = drop_last
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the mean of each term and radius since the last log, and the logit scale, to what is logged."""
-        if "loss" in logs:
-            logs = {**logs, **self._means("train"), "logit_scale": self.hanclip.logit_scale.exp().item()}
-        super().log(logs, start_time)
-
-    def _means(self, mode: str) -> dict[str, float]:
-        """Means over steps and processes; starts anew."""
-        means = {name: torch.stack(values).float().mean() for name, values in self._terms[mode].items()}
-        self._terms[mode].clear()
-        if not means:
-            return {}
-        reduced = self.accelerator.reduce(torch.stack(list(means.values())), "mean")
-        return dict(zip(means, reduced.tolist(), strict=True))
+    def _state_logs(self) -> dict[str, float]:
+        return {"logit_scale": self.hanclip.logit_scale.exp().item()}
 
 
-class _ClampParameters(TrainerCallback):
-    """Keep the logit scale in its range after every optimizer step."""
-
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        model.clamp_parameters()
+def _encode_distinct(encoder: Encoder, entries: list) -> np.ndarray:
+    """Features of undecoded pictures, of which those that several rows share are embedded once."""
+    numbers: dict = {}
+    rows = [
+        numbers.setdefault((entry["bytes"], entry["path"]) if isinstance(entry, dict) else id(entry), len(numbers))
+        for entry in entries
+    ]
+    first = dict(zip(reversed(rows), range(len(rows) - 1, -1, -1), strict=True))
+    return encoder.encode_images([entries[first[number]] for number in range(len(numbers))])[rows]
 
 
 class _WithFeatures(Dataset):

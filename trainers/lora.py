@@ -10,17 +10,24 @@ PLACEMENTS = ("text", "vision", "both")
 # linear layers inside the towers' blocks, whatever the family calls them
 _LINEAR = r"(?:q_proj|k_proj|v_proj|out_proj|fc1|fc2)"
 _TOWERS = {"text": "text_model", "vision": "vision_model"}
+# LoRA's factors start at zero and at N(0, 1) for embeddings, so that a step moves them far more than a linear layer: too
+# far for vectors of norm below one. Their adapters' scale, alpha / rank:
+_EMBEDDING_SCALE = 0.06
 _PROJECTIONS = {"text": "text_projection", "vision": "visual_projection"}
 
 
-def lora_targets(model: nn.Module, placement: str = "text", pattern: str | None = None) -> list[str]:
-    """Full names of the linear layers that get an adapter.
+def lora_targets(
+    model: nn.Module, placement: str = "text", pattern: str | None = None, embeddings: bool = False
+) -> list[str]:
+    """Full names of the layers that get an adapter.
 
     Args:
         model (`nn.Module`): a `HanClipModel` (or any dual encoder with `text_model` and `vision_model` inside).
         placement (`str`): `"text"` (strongest negation), `"vision"`, or `"both"` (best balance).
         pattern (`str`, *optional*): regular expression that the last part of a layer's name must match entirely, in
             place of attention and feed-forward layers and the projection.
+        embeddings (`bool`): the token embeddings as well, if the text tower is chosen: a word that the backbone has
+            hardly met, such as a plural, is learned there.
 
     Returns:
         `list[str]`: sorted. The fused `nn.MultiheadAttention` of SigLIP's pooling head takes none.
@@ -49,6 +56,9 @@ def lora_targets(model: nn.Module, placement: str = "text", pattern: str | None 
                 f"called {', '.join(there) or 'nothing'}"
             )
         targets += found
+    if embeddings and placement != "vision":
+        tokens = model.get_input_embeddings()
+        targets += [name for name, module in model.named_modules() if module is tokens]
     return sorted(targets)
 
 
@@ -69,12 +79,13 @@ def add_lora(
     alpha: float | None = None,
     dropout: float = 0.0,
     pattern: str | None = None,
+    embeddings: bool = False,
 ):
     """Freeze a `HanClipModel` but for LoRA adapters and its geometry (temperature, scale, curvature).
 
     Args:
         model (`HanClipModel`): the model; changed in place, as `peft.get_peft_model` does.
-        placement (`str`), pattern (`str`): see [`lora_targets`].
+        placement (`str`), pattern (`str`), embeddings (`bool`): see [`lora_targets`].
         rank (`int`): rank of the adapters.
         alpha (`float`, *optional*): LoRA's alpha, the adapters' scale being alpha / rank; `2 * rank` by default.
         dropout (`float`): on the adapters' input.
@@ -89,11 +100,14 @@ def add_lora(
 
     if rank < 1:
         raise ValueError(f"LoRA rank must be at least 1, got {rank}")
+    targets = lora_targets(model, placement, pattern, embeddings)
+    tokens = [name for name in targets if isinstance(model.get_submodule(name), nn.Embedding)]
     config = LoraConfig(
         r=rank,
         lora_alpha=2 * rank if alpha is None else alpha,
         lora_dropout=dropout,
-        target_modules=lora_targets(model, placement, pattern),
+        target_modules=targets,
+        alpha_pattern=dict.fromkeys(tokens, _EMBEDDING_SCALE * rank),
         modules_to_save=["geometry"],
     )
     return get_peft_model(model, config)

@@ -2,9 +2,10 @@
 
     python trainers/train_hanclip.py --config recipes/hanclip.yaml --output_dir runs/hanclip
     accelerate launch --cpu --num_processes 2 trainers/train_hanclip.py --config recipes/tiny.yaml
-    torchrun --nproc_per_node 2 trainers/train_hanclip.py --config recipes/tiny.yaml --use_cpu
+    accelerate launch --multi_gpu --num_processes 2 trainers/train_hanclip.py --config recipes/tiny.yaml --use_cpu
 
-The second starts two processes only where there is MPI (`--mpirun_hostfile`), else one; the third needs nothing.
+The second starts two processes only where there is MPI (`--mpirun_hostfile`), else one; the third starts two on CPUs,
+as torchrun does.
 Writes `adapter/` (LoRA and geometry), `model/` (merged, with processor; loads with `AutoModel`) and
 `training_log.json` into the output folder.
 """
@@ -16,6 +17,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,17 +35,22 @@ class HanClipArguments:
         dataset_split (`str`): which split of it.
         quadruplets (`int`): number of rows from the embedded world.
         eval_quadruplets (`int`): number of validation rows from the embedded world; 0 for no evaluation.
+        wordings (`int`): rows of the embedded world that share their pictures, each with captions of its own.
         pure (`float`): share of pure negations among P' of the embedded world.
         augment (`float`): share of rows whose pictures are drawn with varied sprites.
         compose_weight (`float`): how far the composed queries of the terms `teacher` and `denial` turn away from what
             a caption denies.
+        compose_pure_weight (`float`, *optional*): the same for captions that only deny; `compose_weight` by default.
+        compose_neutral_weight (`float`, *optional*): how much of the mean picture the composed queries contain; those
+            that only deny then start from it. By default there is none, and these start from the text "a picture".
         overwrite, resume (`bool`): what to do with an output folder that holds a run: replace it, or go on from its
             latest checkpoint (from the start if there is none).
 
     > Parameters that control LoRA: see `negation_clip.trainers.lora`
 
     Attributes:
-        lora_placement (`str`), lora_rank (`int`), lora_alpha (`float`), lora_dropout (`float`), lora_pattern (`str`).
+        lora_placement (`str`), lora_rank (`int`), lora_alpha (`float`), lora_dropout (`float`), lora_pattern (`str`),
+        lora_embeddings (`bool`).
 
     > Parameters that control the objective: see `HanClipConfig`; an empty one keeps the default there, but for
     > `feature_scale_init`: without it the scale is set by the first rows' features, see [`calibrate`].
@@ -54,9 +61,14 @@ class HanClipArguments:
     dataset_split: str = field(default="train", metadata={"help": "split of the data set"})
     quadruplets: int = field(default=12_000, metadata={"help": "rows from the embedded world"})
     eval_quadruplets: int = field(default=0, metadata={"help": "validation rows from the embedded world"})
+    wordings: int = field(default=1, metadata={"help": "rows that share their pictures, with captions of their own"})
     pure: float = field(default=0.3, metadata={"help": "share of pure negations among P'"})
     augment: float = field(default=0.0, metadata={"help": "share of rows drawn with varied sprites"})
     compose_weight: float = field(default=0.4, metadata={"help": "how far the teacher turns from what is denied"})
+    compose_pure_weight: float | None = field(default=None, metadata={"help": "the same for captions that only deny"})
+    compose_neutral_weight: float | None = field(
+        default=None, metadata={"help": "how much of the mean picture the teacher contains"}
+    )
     overwrite: bool = field(default=False, metadata={"help": "replace an earlier run in the output folder"})
     resume: bool = field(default=False, metadata={"help": "go on with an earlier run in the output folder"})
 
@@ -65,6 +77,7 @@ class HanClipArguments:
     lora_alpha: float | None = field(default=None, metadata={"help": "LoRA's alpha; twice the rank by default"})
     lora_dropout: float = field(default=0.0, metadata={"help": "dropout on the adapters' input"})
     lora_pattern: str | None = field(default=None, metadata={"help": "regular expression of the layers' names"})
+    lora_embeddings: bool = field(default=False, metadata={"help": "adapters on the token embeddings as well"})
 
     similarity: str | None = field(default=None, metadata={"help": "cosine or poincare"})
     curvature: float | None = field(default=None, metadata={"help": "negative curvature c of the ball"})
@@ -131,6 +144,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         arguments.lora_alpha,
         arguments.lora_dropout,
         arguments.lora_pattern,
+        arguments.lora_embeddings,
     )
     trainer = HanClipTrainer(peft_model, args, processor, train_dataset=train, eval_dataset=evaluation)
     result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -164,7 +178,7 @@ def warn_of_lost_processes(world_size: int) -> None:
     if world_size == 1 and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
         logger.warning(
             "accelerate launch --cpu starts one process unless it is given --mpirun_hostfile. For N processes on CPUs "
-            "without MPI: torchrun --nproc_per_node N, with the script's option --use_cpu"
+            "without MPI: accelerate launch --multi_gpu --num_processes N, with the script's option --use_cpu"
         )
 
 
@@ -273,12 +287,17 @@ def load_data(arguments: HanClipArguments, args, model, processor):
     if a.dataset == "scenes":
         side = model.config.vision_config.image_size
         make = {"seed": args.seed, "pixels": side, "pure": a.pure, "progress": progress}
-        train = load_quadruplets("train", a.quadruplets, augment=a.augment, **make)
+        train = load_quadruplets("train", a.quadruplets, augment=a.augment, wordings=a.wordings, **make)
         if a.eval_quadruplets:
             evaluation = load_quadruplets("validation", a.eval_quadruplets, **make)
     else:
         train = read_dataset(a.dataset, a.dataset_split)
-    return tuple(with_references(data, model, processor, args, a.compose_weight) for data in (train, evaluation))
+    return tuple(
+        with_references(
+            data, model, processor, args, a.compose_weight, a.compose_pure_weight, a.compose_neutral_weight
+        )
+        for data in (train, evaluation)
+    )
 
 
 def read_dataset(source: str, split: str):
@@ -292,10 +311,11 @@ def read_dataset(source: str, split: str):
         `datasets.Dataset`: its images undecoded.
 
     Raises:
-        ValueError: a file of another kind; a split or columns missing.
+        ValueError: a file of another kind, or without rows; a split or columns missing.
         FileNotFoundError: a source or images that do not exist (paths and count).
     """
     from datasets import DatasetDict, Image, load_dataset, load_from_disk
+    from datasets.exceptions import DatasetGenerationError
 
     from negation_clip.trainers.collator import IMAGES, ROLES, check_captions, check_columns
 
@@ -312,7 +332,12 @@ def read_dataset(source: str, split: str):
             raise FileNotFoundError(f"{source}: there is no such file")
         # "None" and "NA" are words of captions
         options = {"keep_default_na": False} if path.suffix == ".csv" else {}
-        data, root = load_dataset(kinds[path.suffix], data_files=source, split="train", **options), path.parent
+        try:
+            data, root = load_dataset(kinds[path.suffix], data_files=source, split="train", **options), path.parent
+        except (DatasetGenerationError, ValueError, StopIteration) as error:
+            raise ValueError(
+                f"{source}: no rows can be read from it: {error.__cause__ or error or 'it is empty'}"
+            ) from error
     elif path.is_file():
         raise ValueError(f"{source}: expected one of {', '.join(kinds)}, a folder or a Hub id")
     else:
@@ -321,6 +346,8 @@ def read_dataset(source: str, split: str):
         except (FileNotFoundError, ConnectionError) as error:
             raise FileNotFoundError(f"{source}: no such file or folder, nor a data set on the Hub: {error}") from error
     check_columns(data.column_names, source)
+    if len(data) == 0:
+        raise ValueError(f"{source}: there is not a single row in it")
     for role in ROLES:
         check_captions(data[role], f"{source}, column {role!r}")
     for column in IMAGES:
@@ -339,7 +366,16 @@ def read_dataset(source: str, split: str):
     return data
 
 
-def with_references(data, model, processor, args, weight: float):
+def with_references(
+    data,
+    model,
+    processor,
+    args,
+    weight: float,
+    pure_weight: float | None = None,
+    neutral_weight: float | None = None,
+    rows: int = 1024,
+):
     """Add what the terms `distill`, `teacher` and `denial` compare with, computed by the frozen backbone.
 
     Args:
@@ -347,12 +383,18 @@ def with_references(data, model, processor, args, weight: float):
         model (`HanClipModel`): not yet trained; the weights of its terms say what is needed.
         processor (`ProcessorMixin`): its processor.
         args (`HanClipTrainingArguments`): `max_length` and `disable_tqdm` are read.
-        weight (`float`): how far the teacher turns away from what a caption denies, see `Encoder.encode_query`.
+        weight (`float`), pure_weight (`float`, *optional*): how far the teacher turns away from what a caption denies,
+            see `Encoder.encode_query`.
+        neutral_weight (`float`, *optional*): how much of the mean picture it contains; none, and no picture is looked
+            at, by default.
+        rows (`int`): how many pictures the mean is taken over, the first ones.
 
     Returns:
         `datasets.Dataset`: with the columns named in `negation_clip.trainers.collator.REFERENCES` that are needed,
-        each `(d,)`; `None` if there is no data.
+        each `(d,)`, where it has no such column already; `None` if there is no data.
     """
+    import numpy as np
+
     from negation_clip import Encoder
 
     if data is None:
@@ -363,13 +405,20 @@ def with_references(data, model, processor, args, weight: float):
     if weights["distill"]:
         columns["reference_positive_features"] = encoder.encode_texts(data["positive"])
     if weights["teacher"] or weights["denial"]:
+        neutral = None
+        if neutral_weight is not None:
+            pictures = encoder.encode_images(list(data.select(range(min(rows, len(data))))["image"]))
+            neutral = (pictures / np.linalg.norm(pictures, axis=1, keepdims=True)).mean(axis=0)
         for role in ("negated_positive", "negative"):
-            columns[f"reference_{role}_features"] = encoder.encode_query(data[role], "compose", weight)
+            columns[f"reference_{role}_features"] = encoder.encode_query(
+                data[role], "compose", weight, pure_weight, neutral, neutral_weight or 0.0
+            )
     if weights["denial"]:
         for role in ("negated_positive", "negative"):
             columns[f"denied_{role}_features"] = encoder.encode_denied(data[role])
     for name, values in columns.items():
-        data = data.add_column(name, list(values))
+        if name not in data.column_names:
+            data = data.add_column(name, list(values))
     return data
 
 
@@ -382,4 +431,8 @@ def parse(argv: list[str] | None = None):
 
 
 if __name__ == "__main__":
-    main(*parse())
+    try:
+        parsed = parse()
+    except (ValueError, FileNotFoundError) as mistake:  # the user's, who needs no traceback for it
+        sys.exit(f"train_hanclip.py: error: {mistake}")
+    main(*parsed)

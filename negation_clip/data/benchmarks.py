@@ -117,7 +117,7 @@ def retrieval(split: str, size: int, seed: int = 0) -> Retrieval:
         for _ in range(8):  # a single object soon runs out of ways to be told apart: then the next scene
             positive = affirmative(scene, rng, detail=0.9, framed=False)
             form, absent = choose_denial(scene, rng, split, scene.concepts)
-            denied = negated(rng, positive, absent, form)
+            denied = negated(positive, absent, form)
             if not {positive.text, denied.text} & said:
                 said |= {positive.text, denied.text}
                 out.scenes.append(scene)
@@ -160,13 +160,13 @@ def multiple_choice(split: str, scenes: list[Scene], seed: int = 0) -> MultipleC
         template = MCQ_TEMPLATES[rng.integers(3)]
         right = {
             "positive": _says((a, b), form),
-            "negative": negated(rng, None, (absent,), form),
-            "hybrid": negated(rng, _says((b,)), (absent,), form),
+            "negative": negated(None, (absent,), form),
+            "hybrid": negated(_says((b,)), (absent,), form),
         }[template]
         wrong = {
-            "wrong hybrid": negated(rng, _says((absent,)), (b,), form),
+            "wrong hybrid": negated(_says((absent,)), (b,), form),
             "wrong positive": _says((absent,), form),
-            "wrong negative": negated(rng, None, (a,), form),
+            "wrong negative": negated(None, (a,), form),
         }
         out.scenes.append(index)
         out.captions.append([right, *wrong.values()])
@@ -197,7 +197,7 @@ def exclusion(split: str, size: int, seed: int = 0) -> Exclusion:
         kept = [i for i in range(len(scene.objects)) if i != twins.slot]
         slots = kept if rng.random() < 0.5 else sorted(rng.permutation(kept)[: 1 + rng.integers(len(kept))].tolist())
         positive = affirmative(scene, rng, slots, detail=0.3, framed=False)
-        query = negated(rng, positive, (twins.absent,), forms[rng.integers(len(forms))])
+        query = negated(positive, (twins.absent,), forms[rng.integers(len(forms))])
         if query.text in said:
             continue
         said.add(query.text)

@@ -173,16 +173,24 @@ def affirmative(
     return Caption(text, named)
 
 
-def negated(
-    rng: np.random.Generator,
-    positive: Caption | None,
-    absent: Sequence[int],
-    form: Form,
-) -> Caption:
+def framed(rng: np.random.Generator, concepts: Sequence[int]) -> Caption:
+    """A caption that claims these concepts and says nothing else, be it true or not.
+
+    Args:
+        rng (`np.random.Generator`): decides the frame.
+        concepts (sequence of `int`): what it names, in this order.
+
+    Returns:
+        `Caption`
+    """
+    listing = join([article(NAMES[concept]) for concept in concepts])
+    return Caption(_FRAMES[rng.integers(len(_FRAMES))].format(L=listing), tuple(concepts))
+
+
+def negated(positive: Caption | None, absent: Sequence[int], form: Form) -> Caption:
     """Deny `absent` beside what `positive` says, in one form.
 
     Args:
-        rng (`np.random.Generator`): unused by forms without a choice; kept so that callers need not know.
         positive (`Caption`, *optional*): what is there; without it the caption is a pure negation.
         absent (sequence of `int`): one concept, or two where the form allows it.
         form (`Form`): the wording.
@@ -269,10 +277,10 @@ def negated_positive(
     """
     if rng.random() < pure:
         form, absent = choose_denial(scene, rng, split, scene.concepts)
-        return negated(rng, None, absent, form)
+        return negated(None, absent, form)
     positive = affirmative(scene, rng, only if only is not None else some_slots(scene, rng), detail, framed=False)
     form, absent = choose_denial(scene, rng, split, positive.required)
-    return negated(rng, positive, absent, form)
+    return negated(positive, absent, form)
 
 
 def true_negative(scene: Scene, rng: np.random.Generator, split: str) -> Caption:
@@ -294,15 +302,15 @@ def true_negative(scene: Scene, rng: np.random.Generator, split: str) -> Caption
     form = forms[rng.integers(len(forms))]
     if kind == 0 and len(slots) > 1:  # "a cat without a chair", both there
         positive = affirmative(scene, rng, sorted(slots[1:]), 0.3, framed=False)
-        return negated(rng, positive, (scene.concepts[slots[0]],), form)
+        return negated(positive, (scene.concepts[slots[0]],), form)
     if kind == 1:  # "an apple tree but no cat"
-        return negated(rng, claim, (scene.concepts[slots[0]],), form)
+        return negated(claim, (scene.concepts[slots[0]],), form)
     if kind == 2:  # "a cat and an apple tree"
         said = [article(scene.objects[i].name) for i in slots[1:]] + [claim.text]
         required = (*(scene.concepts[i] for i in slots[1:]), stranger)
         order = rng.permutation(len(said))
         return Caption(join([said[i] for i in order]), tuple(required[i] for i in order))
-    return negated(rng, None, (scene.concepts[slots[0]],), form)  # "no cat"
+    return negated(None, (scene.concepts[slots[0]],), form)  # "no cat"
 
 
 def some_slots(scene: Scene, rng: np.random.Generator) -> list[int]:
@@ -346,11 +354,11 @@ def pretraining_caption(
     if rng.random() < noise and len(scene.objects) > 1:
         slots = [int(i) for i in rng.permutation(len(scene.objects))]
         positive = affirmative(scene, rng, sorted(slots[1:]), 0.3, framed=False)
-        return negated(rng, positive, (scene.concepts[slots[0]],), forms[rng.integers(len(forms))])
+        return negated(positive, (scene.concepts[slots[0]],), forms[rng.integers(len(forms))])
     form, absent = choose_denial(scene, rng, "train", scene.concepts, forms if rng.random() > _SHARE_NOBODY else None)
     if rng.random() < 0.2:
-        return negated(rng, None, absent, form)
-    return negated(rng, affirmative(scene, rng, some_slots(scene, rng), 0.3, framed=False), absent, form)
+        return negated(None, absent, form)
+    return negated(affirmative(scene, rng, some_slots(scene, rng), 0.3, framed=False), absent, form)
 
 
 def _listing(items: Sequence[SceneObject], rng: np.random.Generator, detail: float) -> tuple[str, tuple[int, ...]]:

@@ -9,14 +9,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from .captions import Caption, affirmative, choose_denial, forms_of, negated, some_slots, true_negative
-from .scenes import DEFAULT_PIXELS, Scene, Twins, make_scene, make_twins, png_bytes, scene_rng
+from .captions import (
+    Caption,
+    Form,
+    affirmative,
+    article,
+    choose_denial,
+    forms_of,
+    framed,
+    negated,
+    some_slots,
+    true_negative,
+)
+from .concepts import NAMES
+from .scenes import DEFAULT_PIXELS, Twins, make_scene, make_twins, png_bytes, scene_rng
 
 MAX_CONCEPTS = 8  # room for the ids of one caption's or picture's concepts; longer lists do not occur
 REQUIRED_COLUMNS = ("image", "positive", "negated_positive", "negative")
+SHARE_SINGLE, SHARE_HARD = 0.3, 0.5
+# Wordings that a text tower learns late, seldom seen as their nouns are in pre-training: drawn more often.
+_FORM_WEIGHTS = {"without any": 3, "and no": 3, "-less": 2, "no first": 2}
 
 
-def make_quadruplet(index: int, split: str = "train", seed: int = 0, pure: float = 0.3) -> dict:
+def make_quadruplet(index: int, split: str = "train", seed: int = 0, pure: float = 0.3, wording: int = 0) -> dict:
     """Quadruplet number `index`: scenes and captions, not yet drawn.
 
     Args:
@@ -24,6 +39,7 @@ def make_quadruplet(index: int, split: str = "train", seed: int = 0, pure: float
         split (`str`): the split whose scenes, pairs and wordings it uses.
         seed (`int`): seed of the quadruplets.
         pure (`float`): share of pure negations ("no dog") among P', in [0, 1].
+        wording (`int`): number of the captions; those of one `index` are about the same two scenes.
 
     Returns:
         `dict`: `scene`, `twin` (`Scene`) and `positive`, `negated_positive`, `negative` (`Caption`).
@@ -32,25 +48,54 @@ def make_quadruplet(index: int, split: str = "train", seed: int = 0, pure: float
     scene = make_scene(split, index, objects=2 + int(rng.choice(3, p=(0.4, 0.35, 0.25))), rng=rng)
     twins = make_twins(scene, split, rng)
     kept = [i for i in range(len(scene.objects)) if i != twins.slot]
-    everything = rng.random() < 0.4
-    positive = affirmative(scene, rng, None if everything else some_slots(scene, rng), detail=0.4)
+    if wording:
+        rng = scene_rng(split, seed, index, purpose=1000 + wording)
+    if rng.random() < SHARE_SINGLE:
+        positive = affirmative(scene, rng, [int(rng.integers(len(scene.objects)))], detail=0.1)
+    else:
+        everything = rng.random() < 0.4
+        positive = affirmative(scene, rng, None if everything else some_slots(scene, rng), detail=0.4)
     denial = denial_of(twins, split, rng)
     if rng.random() < pure:
-        negated_positive = negated(rng, None, *denial)
+        negated_positive = negated(None, *denial)
     else:
         count = 1 + int(rng.integers(len(kept)))
         slots = sorted(int(i) for i in rng.permutation(kept)[:count])
         if rng.random() < 0.3:  # also say what stands in the twin's place: then the twin lacks it, too
             slots = list(range(len(scene.objects)))
         said = affirmative(scene, rng, slots, detail=0.3, framed=False)
-        negated_positive = negated(rng, said, *denial)
+        negated_positive = negated(said, *denial)
+    hard = rng.random() < SHARE_HARD
     return {
         "scene": scene,
         "twin": twins.with_it,
         "positive": positive,
         "negated_positive": negated_positive,
-        "negative": true_negative(scene, rng, split),
+        "negative": hard_negative(twins, denial[1], rng) if hard else true_negative(scene, rng, split),
     }
+
+
+def hard_negative(twins: Twins, form: Form, rng: np.random.Generator) -> Caption:
+    """A false caption in the words of the true one: what is absent is claimed, or what is there is denied.
+
+    Args:
+        twins (`Twins`): `without` is the picture of which it is false.
+        form (`Form`): the wording of the true caption.
+        rng (`np.random.Generator`): decides the kind.
+
+    Returns:
+        `Caption`: "this image features B", "A and B", "B but no A" or "no A", where B is what the picture lacks.
+    """
+    scene, absent = twins.without, twins.absent
+    shown = scene.concepts[int(rng.integers(len(scene.concepts)))]
+    kind = rng.integers(4)
+    if kind == 0:
+        return framed(rng, (absent,))
+    if kind == 1:
+        return framed(rng, (shown, absent) if rng.random() < 0.5 else (absent, shown))
+    if kind == 2:
+        return negated(Caption(article(NAMES[absent]), (absent,)), (shown,), form)
+    return negated(None, (shown,), form)
 
 
 def denial_of(twins: Twins, split: str, rng: np.random.Generator) -> tuple[tuple[int, ...], object]:
@@ -60,7 +105,8 @@ def denial_of(twins: Twins, split: str, rng: np.random.Generator) -> tuple[tuple
         `tuple`: ids of what is denied (the twin's own concept first), and the `Form`.
     """
     forms = forms_of(split)
-    form = forms[rng.integers(len(forms))]
+    weights = np.array([_FORM_WEIGHTS.get(form.cue, 1) for form in forms])
+    form = forms[rng.choice(len(forms), p=weights / weights.sum())]
     absent = (twins.absent,)
     if form.several and rng.random() < 0.12:
         # a second absent thing, as unlikely to give the picture away as the first
@@ -77,6 +123,7 @@ def load_quadruplets(
     pixels: int = DEFAULT_PIXELS,
     pure: float = 0.3,
     augment: float = 0.0,
+    wordings: int = 1,
     progress: bool = False,
 ):
     """Quadruplets as a `datasets.Dataset`, ready for `HanClipTrainer`.
@@ -88,6 +135,8 @@ def load_quadruplets(
         pixels (`int`): side of the pictures.
         pure (`float`): share of pure negations among P'.
         augment (`float`): share of rows whose pictures are drawn with varied sprites (image and twin alike).
+        wordings (`int`): how many rows in succession share their pictures, each with captions of its own. Captions are
+            cheap, pictures have to be drawn and embedded.
         progress (`bool`): show a progress bar (on a terminal).
 
     Returns:
@@ -96,7 +145,7 @@ def load_quadruplets(
         `negative_required`, `negative_excluded` (lists of int).
 
     Raises:
-        ValueError: for an unknown split or a size below 1.
+        ValueError: for an unknown split, or a size or number of wordings below 1.
 
     Example:
         >>> row = load_quadruplets("train", 1)[0]
@@ -108,6 +157,8 @@ def load_quadruplets(
 
     if size < 1:
         raise ValueError(f"size={size}: at least one quadruplet is needed")
+    if wordings < 1:
+        raise ValueError(f"wordings={wordings}: each pair of pictures needs captions")
     ids, text = List(Value("int64")), Value("string")
     features = Features(
         {
@@ -125,19 +176,20 @@ def load_quadruplets(
         }
     )
     columns: dict[str, list] = {name: [] for name in features}
-    for index in tqdm(range(size), desc="quadruplets", disable=None if progress else True):
-        quadruplet = make_quadruplet(index, split, seed, pure=pure)
+    for number in tqdm(range(size), desc="quadruplets", disable=None if progress else True):
+        index, wording = divmod(number, wordings)
+        quadruplet = make_quadruplet(index, split, seed, pure, wording)
         scene, twin = quadruplet["scene"], quadruplet["twin"]
-        varied = scene_rng(split, seed, index, purpose=32).random() < augment
-
-        def drawn(picture: Scene, varied: bool = varied, index: int = index) -> dict:
+        if wording == 0:
+            varied = scene_rng(split, seed, index, purpose=32).random() < augment
             # one stream for both twins: what they share is drawn alike, so that only the one object tells them apart
-            stream = scene_rng(split, seed, index, purpose=33) if varied else None
-            return {"bytes": png_bytes(picture, pixels, stream), "path": None}
-
+            drawn = [
+                png_bytes(picture, pixels, scene_rng(split, seed, index, purpose=33) if varied else None)
+                for picture in (scene, twin)
+            ]
         row = {
-            "image": drawn(scene),
-            "negative_image": drawn(twin),
+            "image": {"bytes": drawn[0], "path": None},
+            "negative_image": {"bytes": drawn[1], "path": None},
             "image_concepts": list(scene.concepts),
             "negative_image_concepts": list(twin.concepts),
         }

@@ -45,7 +45,8 @@ class Encoder:
 
     Args:
         model (`PreTrainedModel`): has `get_image_features` and `get_text_features`; may have
-            `similarity(image_embeds, text_embeds)`. May be wrapped by peft.
+            `similarity(image_embeds, text_embeds)`, and `embed_images` and `embed_texts`, which map features to what
+            `similarity` takes. May be wrapped by peft.
         processor (`ProcessorMixin`): has `image_processor` and `tokenizer`.
         batch_size (`int`): pictures or texts per forward pass.
         device (`str` or `torch.device`, *optional*): where the model is moved; by default it stays where it is.
@@ -214,7 +215,15 @@ class Encoder:
             embeds = self._encode_texts(unique, lengths)
         return embeds[rows]
 
-    def encode_query(self, queries: Sequence[str] | str, negation: str = "plain", weight: float = 0.4) -> np.ndarray:
+    def encode_query(
+        self,
+        queries: Sequence[str] | str,
+        negation: str = "plain",
+        weight: float = 0.4,
+        pure_weight: float | None = None,
+        neutral: np.ndarray | None = None,
+        neutral_weight: float = 0.0,
+    ) -> np.ndarray:
         """Embeds search queries, with a choice of what to do about negation.
 
         Affirmative queries come out bit-identical whatever `negation` is.
@@ -224,19 +233,29 @@ class Encoder:
             negation: `"plain"` encodes the query as it stands. `"strip"` deletes the negated clause and encodes the
                 rest A. `"compose"` steers away from what is denied: unit(e(A)) - weight * unit(e(B)), brought back to
                 the norm of e(A); for several B, their mean direction, so that `weight` bounds the turn however many
-                there are. A query that only denies has `"a picture"` for A.
+                there are. A query that only denies has `neutral` for A.
             weight: strength of `"compose"`, finite and at least 0; 0 is `"strip"`.
+            pure_weight: the same for queries that only deny; `weight` by default. "No cat" fits most pictures, so
+                that a small turn does.
+            neutral: embedding `(d,)` of no picture in particular, such as the mean of a gallery's unit embeddings;
+                that of the text `"a picture"` by default.
+            neutral_weight: at least 0; how much of unit(neutral) is added to a query "A but no B" in `"compose"`,
+                which raises its similarity with all pictures alike. Ranks of pictures hardly change, comparisons
+                with other captions do.
 
         Returns:
             `(n, d)` float32.
 
         Raises:
-            ValueError: an unknown mode, a negative or infinite weight, an empty query.
+            ValueError: an unknown mode, a negative or infinite weight, an empty query, a `neutral` of another shape.
         """
         if negation not in _NEGATION_MODES:
             raise ValueError(f"negation must be one of {', '.join(_NEGATION_MODES)}, got {negation!r}.")
-        if not 0 <= weight < float("inf"):
-            raise ValueError(f"weight must be finite and at least 0, got {weight!r}.")
+        pure_weight = weight if pure_weight is None else pure_weight
+        weights = {"weight": weight, "pure_weight": pure_weight, "neutral_weight": neutral_weight}
+        for name, value in weights.items():
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"{name} must be finite and at least 0, got {value!r}.")
         queries = [queries] if isinstance(queries, str) else queries
         queries = [fold(query) if isinstance(query, str) else query for query in queries]
         embeds = self.encode_texts(queries)
@@ -248,9 +267,17 @@ class Encoder:
         n_truncated = self.n_truncated
         rows = list(splits)
         present = self.encode_texts([split.present or NEUTRAL_TEXT for split in splits.values()])
+        if neutral is not None and np.shape(neutral) != present.shape[1:]:
+            raise ValueError(
+                f"neutral must have the shape {present.shape[1:]} of an embedding, got {np.shape(neutral)}"
+            )
         if negation == "compose":
             norm = np.linalg.norm(present, axis=1, keepdims=True)
-            present = norm * _unit(_unit(present) - weight * self._denied(splits.values()))
+            pure = np.array([not split.present for split in splits.values()])[:, None]
+            anywhere = _unit(self.encode_texts([NEUTRAL_TEXT]) if neutral is None else np.asarray(neutral)[None])
+            start = np.where(pure, anywhere, _unit(present) + neutral_weight * anywhere)
+            turn = np.where(pure, pure_weight, weight) * self._denied(splits.values())
+            present = (norm * _unit(start - turn)).astype(np.float32)
         self.n_truncated = n_truncated
         embeds[rows] = present
         return embeds
@@ -264,8 +291,15 @@ class Encoder:
         Returns:
             `(n, d)` float32: the mean direction of the things denied, of unit length; zeros for a query that denies
             nothing.
+
+        Raises:
+            TypeError: a row that is not a string.
         """
-        splits = [split_query(query) for query in ([queries] if isinstance(queries, str) else queries)]
+        queries = [queries] if isinstance(queries, str) else list(queries)
+        for row, query in enumerate(queries):
+            if not isinstance(query, str):
+                raise TypeError(f"queries: row {row} is {query!r}, not a string.")
+        splits = [split_query(query) for query in queries]
         rows = [row for row, split in enumerate(splits) if split.absent]
         if not rows:
             return np.zeros((len(splits), self.encode_texts(NEUTRAL_TEXT).shape[1]), dtype=np.float32)
@@ -299,6 +333,9 @@ class Encoder:
             return cosine_similarity(image_embeds, text_embeds).astype(np.float32)
         texts = torch.as_tensor(np.asarray(text_embeds, dtype=np.float32), device=self.device)
         images = torch.as_tensor(np.asarray(image_embeds, dtype=np.float32), device=self.device)
+        # Features can be averaged and turned, points of a curved space cannot; who compares points maps them here.
+        if hasattr(self.model, "embed_images"):
+            images, texts = self.model.embed_images(images), self.model.embed_texts(texts)
         blocks = [similarity(block, texts).float().cpu().numpy() for block in images.split(self.batch_size)]
         return np.concatenate(blocks)
 

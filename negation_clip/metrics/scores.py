@@ -17,10 +17,13 @@ def as_scores(values, name: str = "scores", ndim: int = 2) -> np.ndarray:
         The floating-point array, not copied where it already was one.
 
     Raises:
-        ValueError: wrong number of dimensions, nothing in it, or a non-finite value (the first such row is named).
+        ValueError: no real numbers, a wrong number of dimensions, nothing in it, or a non-finite value (the first such
+            row is named).
     """
     array = np.asarray(values)
-    if not np.issubdtype(array.dtype, np.floating):
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold real numbers, got an array of {array.dtype}.")
+    if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got an array of shape {array.shape}.")

@@ -115,6 +115,34 @@ def test_varied_drawings_keep_twins_alike():
     assert different > 9
 
 
+def test_wordings_share_their_pictures():
+    rows = load_quadruplets("train", 12, pixels=32, wordings=3)
+    alone = load_quadruplets("train", 4, pixels=32)
+    assert rows.select(range(0, 12, 3))[:] == alone[:]
+    said = set()
+    for number, row in enumerate(rows):
+        first = rows[number - number % 3]
+        assert np.array_equal(np.asarray(row["image"]), np.asarray(first["image"]))
+        assert row["negative_image_concepts"] == first["negative_image_concepts"]
+        said.add(row["negated_positive"])
+    assert len(said) > 9
+    for index in range(100):
+        for wording in (1, 2):
+            row = make_quadruplet(index, wording=wording)
+            assert [holds(row[role].text, row["scene"]) for role in ROLES] == [True, True, False], row
+            assert not holds(row["negated_positive"].text, row["twin"])
+
+
+def test_half_of_the_false_captions_use_the_words_of_the_true_one(quadruplets):
+    alike = claimed = 0
+    for row in quadruplets["train"]:
+        denied, false = row["negated_positive"].excluded[0], row["negative"]
+        alike += denied in false.required
+        claimed += false.excluded == ()
+    total = len(quadruplets["train"])
+    assert 0.3 < alike / total < 0.6 and 0.2 < claimed / total < 0.6
+
+
 def test_pure_negations_alone_or_not_at_all():
     for share in (0.0, 1.0):
         for index in range(60):
@@ -126,6 +154,7 @@ def test_pure_negations_alone_or_not_at_all():
     ("arguments", "message"),
     [
         ({"split": "train", "size": 0}, "size=0: at least one quadruplet"),
+        ({"split": "train", "size": 1, "wordings": 0}, "wordings=0: each pair of pictures needs captions"),
         ({"split": "tset", "size": 1}, "unknown split 'tset'"),
         ({"split": "train", "size": 1, "pixels": 8}, "pixels=8: a scene needs at least 32"),
     ],

@@ -329,6 +329,16 @@ def test_compose_is_the_formula(encoder):
         np.testing.assert_allclose(composed[row], expected, atol=1e-5)
 
 
+def test_compose_from_the_mean_picture(encoder, pictures):
+    neutral = encoder.encode_images(pictures).mean(axis=0)
+    composed = encoder.encode_query(QUERIES, "compose", 0.5, pure_weight=0.2, neutral=neutral, neutral_weight=0.3)
+    np.testing.assert_array_equal(composed[0], encoder.encode_query(QUERIES)[0])
+    kitchen, fridge, dog = map(unit, encoder.encode_texts(["a kitchen", "a fridge", "a dog"]))
+    np.testing.assert_allclose(unit(composed[1]), unit(kitchen + 0.3 * unit(neutral) - 0.5 * fridge), atol=1e-5)
+    np.testing.assert_allclose(unit(composed[2]), unit(unit(neutral) - 0.2 * dog), atol=1e-5)
+    assert composed.dtype == np.float32
+
+
 def test_compose_lowers_what_is_denied_and_weight_zero_is_strip(encoder):
     fridge = encoder.encode_texts("a fridge")
     scores = [
@@ -353,10 +363,15 @@ def test_bad_queries(encoder):
     for weight in (-0.1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="weight must be finite and at least 0"):
             encoder.encode_query("a cat", negation="compose", weight=weight)
+        with pytest.raises(ValueError, match="neutral_weight must be finite and at least 0"):
+            encoder.encode_query("a cat", negation="compose", neutral_weight=weight)
+    with pytest.raises(ValueError, match=r"neutral must have the shape \(16,\) of an embedding, got \(1, 16\)"):
+        encoder.encode_query("no cat", negation="compose", neutral=np.ones((1, 16)))
     with pytest.raises(ValueError, match="row 1 is an empty caption"):
         encoder.encode_query(["a cat", " "], negation="compose")
-    with pytest.raises(TypeError, match="row 0 is None"):
-        encoder.encode_query([None])
+    for encode in (encoder.encode_query, encoder.encode_denied):
+        with pytest.raises(TypeError, match="row 0 is None"):
+            encode([None])
 
 
 # --- cache ---------------------------------------------------------------------------------------------------------

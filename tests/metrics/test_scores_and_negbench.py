@@ -119,6 +119,8 @@ def test_accuracy_by_template_has_only_templates_with_questions():
         ({"scores": [[1.0, 0.0], [np.inf, 0.0]]}, r"scores: row 1 holds NaN"),
         ({"scores": [[1.0], [0.0]]}, "at least two options"),
         ({"scores": [1.0, 0.0]}, "2 dimension"),
+        ({"scores": [[1j, 0.0], [0.0, 1.0]]}, "scores must hold real numbers, got an array of complex128"),
+        ({"scores": [["a", "b"], ["c", "d"]]}, "scores must hold real numbers"),
         ({"scores": np.zeros((0, 4))}, "empty"),
         ({"answers": [0, 2]}, r"answers: row 1 is 2, but there are 2 options"),
         ({"answers": [0, -1]}, r"answers: row 1 is -1"),

@@ -229,6 +229,19 @@ def test_features_kept_in_a_folder_are_those_of_the_model_and_pictures(tmp_path)
     assert not np.array_equal(features(make_model(), tiny_quadruplets(8, seed=1))["image_features"], first)
 
 
+def test_a_picture_of_several_rows_is_encoded_once(tmp_path, monkeypatch):
+    data, seen = tiny_quadruplets(8), []
+    encode = Encoder.encode_images
+    monkeypatch.setattr(
+        Encoder, "encode_images", lambda self, images: seen.append(len(images)) or encode(self, images)
+    )
+    once = make_trainer(tmp_path, make_model(), data).train_dataset.features["image_features"]
+    order = [3, 0, 3, 7, 0, 1, 2, 4, 5, 6]
+    again = make_trainer(tmp_path, make_model(), data.select(order)).train_dataset.features["image_features"]
+    assert seen == [8, 8]
+    np.testing.assert_allclose(again, once[order], atol=1e-6)
+
+
 @pytest.mark.parametrize("placement", ["vision", "both", None])
 def test_nothing_is_cached_if_the_image_tower_learns(tmp_path, placement):
     trainer = make_trainer(tmp_path, make_model(placement))

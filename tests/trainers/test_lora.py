@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fixtures_tiny import tiny_clip
+from peft import PeftModel
 from torch import nn
 from transformers import SiglipConfig, SiglipModel
 
@@ -58,6 +59,34 @@ def test_rank_alpha_and_dropout():
     assert default.lora_A["default"].weight.shape == (4, 32) and default.scaling["default"] == 2
     other = add_lora(clip(), rank=4, alpha=2, dropout=0.25).base_model.model.get_submodule(layer)
     assert other.scaling["default"] == 0.5 and other.lora_dropout["default"].p == 0.25
+
+
+@pytest.mark.parametrize("make", [clip, siglip])
+def test_adapters_on_the_token_embeddings(make, tmp_path):
+    name = "backbone.text_model.embeddings.token_embedding"
+    assert lora_targets(make(), "text", embeddings=True) == sorted([*lora_targets(make(), "text"), name])
+    assert lora_targets(make(), "vision", embeddings=True) == lora_targets(make(), "vision")
+    inputs, before = quadruplets(8), make()
+    features = before.get_text_features(inputs["positive_input_ids"]).pooler_output
+    model = add_lora(make().train(), rank=4, embeddings=True)
+    layer = model.base_model.model.get_submodule(name)
+    assert layer.scaling["default"] == pytest.approx(0.06)
+    torch.testing.assert_close(model.get_text_features(inputs["positive_input_ids"]).pooler_output, features)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    for _ in range(2):
+        model(**inputs, return_loss=True).loss.backward()
+        optimizer.step()
+    changed = set((layer.get_delta_weight("default").norm(dim=1) > 0).nonzero().flatten().tolist())
+    seen = {
+        i
+        for role in ("positive", "negated_positive", "negative")
+        for i in inputs[f"{role}_input_ids"].unique().tolist()
+    }
+    assert changed and changed <= seen  # words of the captions alone
+    model.save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(make(), tmp_path).merge_and_unload().eval()
+    expected = model.eval().get_text_features(inputs["negative_input_ids"]).pooler_output
+    torch.testing.assert_close(again.get_text_features(inputs["negative_input_ids"]).pooler_output, expected)
 
 
 def test_the_pattern_chooses_by_the_last_part_of_the_name():

@@ -32,6 +32,7 @@ from negation_clip.trainers.train_hanclip import (
     prepare_output,
     read_dataset,
     warn_of_lost_processes,
+    with_references,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -141,6 +142,29 @@ def test_calibration_puts_the_first_rows_at_mid_radius(backbone):
     assert not calibrated and mean_radius() > 0.9  # the stock scale saturates
     calibrate(model, processor, data, args)
     assert mean_radius() == pytest.approx(0.5, abs=1e-4)
+
+
+def test_the_teacher_is_the_composed_query_of_the_frozen_backbone(backbone):
+    weights = [f"--{name}_weight=1" for name in ("distill", "teacher", "denial")]
+    arguments, args = parse([f"--model={backbone}", "--use_cpu", "--similarity=cosine", *weights])
+    model, processor, _ = load_model(arguments)
+    data = tiny_quadruplets(6).remove_columns("reference_positive_features")
+    encoder = Encoder(model, processor, progress=False)
+    rows = with_references(data, model, processor, args, 0.6, 0.2, 0.1)
+    pictures = encoder.encode_images(data["image"])
+    mean = (pictures / np.linalg.norm(pictures, axis=1, keepdims=True)).mean(axis=0)
+    for role in ("negated_positive", "negative"):
+        expected = encoder.encode_query(data[role], "compose", 0.6, 0.2, mean, 0.1)
+        np.testing.assert_allclose(rows[f"reference_{role}_features"], expected, atol=1e-5)
+        np.testing.assert_allclose(rows[f"denied_{role}_features"], encoder.encode_denied(data[role]), atol=1e-5)
+    np.testing.assert_allclose(rows["reference_positive_features"], encoder.encode_texts(data["positive"]), atol=1e-5)
+    plain = with_references(data, model, processor, args, 0.6)
+    np.testing.assert_allclose(
+        plain["reference_negative_features"], encoder.encode_query(data["negative"], "compose", 0.6), atol=1e-5
+    )
+    again = with_references(rows, model, processor, args, 0.1)  # what the data bring along is kept
+    assert again["reference_negative_features"] == rows["reference_negative_features"]
+    assert with_references(None, model, processor, args, 0.6) is None
 
 
 def test_a_given_or_trained_scale_is_left_alone(backbone, tmp_path):
@@ -290,6 +314,14 @@ def test_unusable_sources_are_named(tmp_path):
         ValueError, match=r"short\.csv: .*missing: 'image' \(is it 'image_path'\?\); found: 'image_path'"
     ):
         read_dataset(str(tmp_path / "short.csv"), "train")
+    for name, text in (
+        ("none.csv", ""),
+        ("header.csv", "image,positive,negated_positive,negative\n"),
+        ("none.jsonl", ""),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=rf"{name}: (no rows can be read from it|there is not a single row)"):
+            read_dataset(str(tmp_path / name), "train")
 
 
 # As users start it.
@@ -322,7 +354,7 @@ def test_processes_that_were_not_started_are_missed(monkeypatch, caplog):
     warn_of_lost_processes(2)
     assert not caplog.records
     warn_of_lost_processes(1)
-    assert "torchrun --nproc_per_node N" in caplog.text
+    assert "--multi_gpu --num_processes N" in caplog.text
 
 
 def run(*command, cwd=ROOT):
@@ -337,6 +369,9 @@ def run(*command, cwd=ROOT):
 @pytest.mark.slow
 def test_help_of_the_script():
     assert "--config" in run("trainers/train_hanclip.py", "--help")
+    wrong = subprocess.run([sys.executable, SCRIPT, "--lora_rnak", "3"], cwd=ROOT, capture_output=True, text=True)
+    assert wrong.returncode == 1 and "Traceback" not in wrong.stderr
+    assert "unknown option 'lora_rnak' (did you mean 'lora_rank'?)" in wrong.stderr
 
 
 @pytest.fixture
