@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .modeling.modeling_hanclip import HanClipModel, HanClipOutput
     from .modeling.modeling_phyclip import PhyClipModel, PhyClipOutput
     from .trainers.hanclip_trainer import HanClipTrainer
+    from .trainers.phyclip_trainer import PhyClipTrainer
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "PhyClipConfig",
     "PhyClipModel",
     "PhyClipOutput",
+    "PhyClipTrainer",
     "convert_lorentz",
     "embedded_path",
     "load_embedded",
@@ -49,6 +51,7 @@ _EXPORTS = {
     "PhyClipConfig": "modeling.configuration_phyclip",
     "PhyClipModel": "modeling.modeling_phyclip",
     "PhyClipOutput": "modeling.modeling_phyclip",
+    "PhyClipTrainer": "trainers.phyclip_trainer",
     "convert_lorentz": "convert",
     "embedded_path": "embedded",
     "load_embedded": "embedded",

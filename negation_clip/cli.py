@@ -39,6 +39,12 @@ def _convert_lorentz(**options) -> None:
     print(convert_lorentz(**options))
 
 
+def _inspect(**options) -> None:
+    from negation_clip.inspection import format_summary, inspect_model
+
+    print(format_summary(inspect_model(**options)))
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Builds the parser of `negation-clip`.
 
@@ -79,6 +85,20 @@ def make_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("model", help="folder or Hub id of a CLIP-like model with its processor")
     evaluate.add_argument("--split", help=SPLITS)
     evaluate.add_argument("--output", help="JSON file to write as well")
+
+    inspect = command(commands, "inspect", _inspect, "what the factors of a PHyCLIP, MERU or HyCoCLIP stand for")
+    inspect.add_argument("model", help="folder or Hub id of a PhyClipModel with its processor")
+    texts = inspect.add_mutually_exclusive_group()
+    texts.add_argument("--captions", metavar="FILE", help="text file, a caption a line")
+    texts.add_argument("--concepts", metavar="A,B,C", help="nouns in place of the embedded world's")
+    inspect.add_argument("--images", metavar="FOLDER", help="pictures, at any depth")
+    inspect.add_argument("--output", metavar="FOLDER", help="folder for inspection.json and the pictures")
+    inspect.add_argument("--factor", type=int, help="factor of the Poincare picture, 0 based")
+    inspect.add_argument("--neutral", metavar="CAPTION", help="what activation is measured against")
+    inspect.add_argument("--family-node", help="place of a family in that picture: mean of its concepts, or text")
+    inspect.add_argument("--size", type=int, help="pictures of the embedded world, where they are taken")
+    inspect.add_argument("--seed", type=int, help="seed of the embedded world and of the shuffled families")
+    inspect.add_argument("--overwrite", action="store_true", help="replace an earlier inspection in the folder")
 
     text = "published checkpoints to folders that from_pretrained loads"
     convert = commands.add_parser("convert", help=text, description=text)

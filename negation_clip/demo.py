@@ -51,7 +51,8 @@ def run_demo(
         ValueError: an output folder that holds a run, without `overwrite` or `resume`; an unknown recipe or option.
     """
     from negation_clip.report import format_table
-    from negation_clip.trainers.train_hanclip import parse, prepare_output
+    from negation_clip.trainers.runs import prepare_output
+    from negation_clip.trainers.train_hanclip import parse
 
     started, out = time.time(), Path(output_dir)
     recipe_path = find_recipe(recipe)
@@ -123,7 +124,8 @@ def fine_tune(recipe: Path, folder: Path, seed: int, quick: bool = False, resume
     options += ["--resume", "true"] if resume and folder.exists() else ["--overwrite", "true"]
     arguments, training_arguments = parse(options)
     if quick:
-        training_arguments.max_steps = max(1, training_arguments.max_steps // 8)
+        if training_arguments.max_steps > 0:
+            training_arguments.max_steps = max(1, training_arguments.max_steps // 8)
         arguments.quadruplets = max(training_arguments.per_device_train_batch_size, arguments.quadruplets // 8)
     return main(arguments, training_arguments)
 
@@ -252,6 +254,9 @@ def _earlier(out: Path, settings: dict) -> dict:
     same = {key: results["settings"].get(key) for key in ("recipe", "quick", "size")}
     if same != {key: settings[key] for key in same}:
         raise ValueError(f"{path} was made with {same}; --resume needs the same settings, --overwrite starts anew")
+    before = results["settings"]["seeds"]
+    if settings["seeds"][: len(before)] != before:
+        raise ValueError(f"{path} was made with --seeds {before}; --resume can only add seeds after these")
     return results | {"settings": settings}
 
 

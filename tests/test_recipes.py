@@ -9,11 +9,13 @@ from negation_clip.demo import find_recipe
 
 FOLDER = find_recipe("tiny").parent
 PRETRAIN = sorted(path.stem for path in FOLDER.glob("pretrain_*.yaml"))
-HANCLIP = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in PRETRAIN)
+PHYCLIP = sorted(path.stem for path in FOLDER.glob("phyclip_*.yaml"))
+HANCLIP = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in PRETRAIN + PHYCLIP)
 
 
 def test_none_is_left_out():
     assert {"hanclip", "paper", "tiny"} <= set(HANCLIP) and "pretrain_clip" in PRETRAIN
+    assert PHYCLIP == ["phyclip_paper", "phyclip_scenes", "phyclip_tiny"]
 
 
 def arguments_of(name: str, options: dict) -> list[str]:
@@ -62,3 +64,38 @@ def test_pretrain_recipe(name, tmp_path):
         small["init_from"] = embedded_path("base")
     main(*parse(arguments_of(name, small)))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", PHYCLIP)
+def test_phyclip_recipe(name, tmp_path):
+    from negation_clip.data.grounded_writer import scene_grounded_pairs, write_grounded_shards
+    from negation_clip.trainers.train_phyclip import main, parse
+
+    recipe = yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8"))
+    small = {
+        "output_dir": tmp_path / "run",
+        "max_steps": 2,
+        "tokenizer": "base",
+        **{f"{side}_{size}": n for side in ("vision", "text") for size, n in (("width", 32), ("layers", 1))},
+        **{f"{side}_heads": 1 for side in ("vision", "text")},
+        "pixels": 32,
+        "patch": 8,
+        "per_device_train_batch_size": 4,
+        "dataloader_num_workers": 0,
+        "bf16": False,
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+    if recipe["data"] == "scenes":
+        small |= {"pairs": 8}
+    else:
+        pytest.importorskip("webdataset")
+        write_grounded_shards(scene_grounded_pairs("train", 8, pixels=32), tmp_path / "tars", 4)
+        small |= {"data": tmp_path / "tars" / "*.tar", "epoch_size": 8}
+    run = main(*parse(arguments_of(name, small)))
+    assert run["steps"] == 2
+    config = yaml.safe_load((Path(run["model"]) / "config.json").read_text("utf-8"))
+    assert config["projection_dim"] == recipe["projection_dim"] and config["factor_dim"] == 8
+    for key in ("learning_rate", "warmup_steps", "weight_decay"):
+        if key in recipe:
+            assert getattr(parse(arguments_of(name, small))[1], key) == recipe[key]

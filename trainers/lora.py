@@ -10,8 +10,8 @@ PLACEMENTS = ("text", "vision", "both")
 # linear layers inside the towers' blocks, whatever the family calls them
 _LINEAR = r"(?:q_proj|k_proj|v_proj|out_proj|fc1|fc2)"
 _TOWERS = {"text": "text_model", "vision": "vision_model"}
-# LoRA's factors start at zero and at N(0, 1) for embeddings, so that a step moves them far more than a linear layer: too
-# far for vectors of norm below one. Their adapters' scale, alpha / rank:
+# LoRA's factors start at zero and at N(0, 1) for embeddings, so that a step moves them far more than a linear layer:
+# too far for vectors of norm below one. Their adapters' scale, alpha / rank:
 _EMBEDDING_SCALE = 0.06
 _PROJECTIONS = {"text": "text_projection", "vision": "visual_projection"}
 
@@ -87,7 +87,8 @@ def add_lora(
         model (`HanClipModel`): the model; changed in place, as `peft.get_peft_model` does.
         placement (`str`), pattern (`str`), embeddings (`bool`): see [`lora_targets`].
         rank (`int`): rank of the adapters.
-        alpha (`float`, *optional*): LoRA's alpha, the adapters' scale being alpha / rank; `2 * rank` by default.
+        alpha (`float`, *optional*): LoRA's alpha, the adapters' scale being alpha / rank; `2 * rank` by default. Those
+            on token embeddings keep a scale of their own, 0.06.
         dropout (`float`): on the adapters' input.
 
     Returns:

@@ -13,6 +13,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from negation_clip.trainers.runs import run_script
+
 
 @dataclass
 class PretrainArguments:
@@ -298,4 +300,4 @@ def parse(argv: list[str] | None = None):
 
 
 if __name__ == "__main__":
-    main(*parse())
+    run_script(parse, main)

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
-import os
-import shutil
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from negation_clip.trainers.runs import check_output, prepare_output, run_script, warn_of_lost_processes
 
 
 @dataclass
@@ -100,12 +98,6 @@ class HanClipArguments:
     denial_weight: float | None = field(default=None, metadata={"help": "weight: P', N and what they deny, likewise"})
 
 
-logger = logging.getLogger(__name__)
-
-# Stands in every output folder of this package, so that nothing else is ever replaced.
-RUN_MARK = "_negation_clip_run"
-
-
 def main(arguments: HanClipArguments, training_arguments) -> dict:
     """Fine-tune and save.
 
@@ -127,14 +119,17 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     from negation_clip.trainers.lora import add_lora
 
     args, out = training_arguments, Path(training_arguments.output_dir)
-    with args.main_process_first(local=False, desc="output folder"):
-        if args.process_index == 0:
-            prepare_output(out, arguments.overwrite, arguments.resume)
+    if args.process_index == 0:
+        check_output(out, arguments.overwrite, arguments.resume)
     warn_of_lost_processes(args.world_size)
-    checkpoint = get_last_checkpoint(str(out)) if arguments.resume else None
+    checkpoint = get_last_checkpoint(str(out)) if arguments.resume and out.exists() else None
     set_seed(args.seed)
     model, processor, calibrated = load_model(arguments)
     train, evaluation = load_data(arguments, args, model, processor)
+    # Only now, so that a mistake in the options or the data costs no earlier run.
+    with args.main_process_first(local=False, desc="output folder"):
+        if args.process_index == 0:
+            prepare_output(out, arguments.overwrite, arguments.resume)
     if not calibrated:
         calibrate(model, processor, train, args)
     peft_model = add_lora(
@@ -166,49 +161,6 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     trainer.accelerator.wait_for_everyone()
     trainer.end()
     return {**paths, **log}
-
-
-def warn_of_lost_processes(world_size: int) -> None:
-    """Say so if `accelerate launch --cpu --num_processes N` has started one process, as it does without MPI.
-
-    Args:
-        world_size (`int`): number of processes there are.
-    """
-    # Accelerate names a meeting point for several processes in either case.
-    if world_size == 1 and os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ:
-        logger.warning(
-            "accelerate launch --cpu starts one process unless it is given --mpirun_hostfile. For N processes on CPUs "
-            "without MPI: accelerate launch --multi_gpu --num_processes N, with the script's option --use_cpu"
-        )
-
-
-def prepare_output(folder: Path, overwrite: bool, resume: bool) -> None:
-    """Make the output folder, and keep an earlier run from being mixed with this one.
-
-    Args:
-        folder (`Path`): the output folder.
-        overwrite (`bool`): empty it if it holds an earlier run; links in it are removed, not followed.
-        resume (`bool`): leave an earlier run in it as it is.
-
-    Raises:
-        ValueError: both options at once; a folder that is not empty and either holds no run of this package, or holds
-            one and neither option is given. Nothing is deleted then.
-    """
-    if overwrite and resume:
-        raise ValueError("--overwrite starts anew and --resume goes on: give one of them")
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / RUN_MARK).exists():
-            raise ValueError(f"{folder} is not empty and holds no run of this package: choose another folder")
-        if not (overwrite or resume):
-            raise ValueError(f"{folder} holds an earlier run: choose another folder, --overwrite or --resume")
-        if overwrite:
-            for entry in folder.iterdir():
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / RUN_MARK).touch()
 
 
 def load_model(arguments: HanClipArguments) -> tuple:
@@ -431,8 +383,4 @@ def parse(argv: list[str] | None = None):
 
 
 if __name__ == "__main__":
-    try:
-        parsed = parse()
-    except (ValueError, FileNotFoundError) as mistake:  # the user's, who needs no traceback for it
-        sys.exit(f"train_hanclip.py: error: {mistake}")
-    main(*parsed)
+    run_script(parse, main)

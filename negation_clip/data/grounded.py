@@ -15,7 +15,6 @@ file that holds no grounded pairs at all is an error. `negation_clip.data.ground
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import random
@@ -26,6 +25,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from .grounded_memory import choose_box
 from .grounded_shards import (
     EXTENSIONS,
     MAX_PIXELS,
@@ -238,8 +238,7 @@ class GroundedPairs(IterableDataset):
         sample = {"key": key, "shard": shard, "image": image, "text": _text(members["child.txt"])}
         boxes = _boxes(members)
         if boxes:
-            digest = hashlib.blake2b(f"{turn}/{key}".encode(), digest_size=8).digest()
-            box = boxes[int.from_bytes(digest, "big") % len(boxes)]
+            box = boxes[choose_box(turn, key, len(boxes))]
             return {**sample, "box_image": _picture_of(members, box), "box_text": _text(members[f"{box}.txt"])}
         if self.missing_boxes == "error":
             raise ValueError(

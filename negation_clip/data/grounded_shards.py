@@ -186,6 +186,27 @@ def read_shard(shard: str | Path, skip: Callable[[str, str, str], None]) -> Iter
             yield {**sample, "damaged": bool(damage)}
 
 
+def count_samples(shards: Sequence[str]) -> int:
+    """How many samples files hold; their headers are read, to the first that is damaged.
+
+    Args:
+        shards (sequence of `str`): the files.
+
+    Returns:
+        `int`: number of members called `numparents.txt`.
+    """
+    count = 0
+    for shard in shards:
+        with _open(shard) as file:
+            try:
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    for member in tar:
+                        count += _split(member.name)[1] == "numparents.txt"
+            except _DAMAGE:
+                continue  # for the reader to report
+    return count
+
+
 def assign(shards: Sequence[str], reader: int, readers: int) -> list[tuple[str, int, int]]:
     """What one of several readers reads, so that all together read everything once.
 

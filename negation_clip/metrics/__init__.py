@@ -9,6 +9,7 @@ returned is plain Python, so a result can be written as JSON as it is.
 from __future__ import annotations
 
 from .classification import presence_auc, zero_shot
+from .hierarchy import hierarchical, hierarchical_zero_shot
 from .negbench import exclusion, negbench_mcq
 from .retrieval import retrieval
 from .scores import cosine_similarity, strictly_right
@@ -18,6 +19,8 @@ __all__ = [
     "bootstrap_interval",
     "cosine_similarity",
     "exclusion",
+    "hierarchical",
+    "hierarchical_zero_shot",
     "negbench_mcq",
     "presence_auc",
     "radius_by_role",

@@ -22,7 +22,7 @@ from transformers import AutoModel, CLIPModel
 
 from negation_clip import Encoder
 from negation_clip.modeling.modeling_hanclip import HanClipModel
-from negation_clip.trainers import pretrain_clip
+from negation_clip.trainers import pretrain_clip, train_phyclip
 from negation_clip.trainers.train_hanclip import (
     HanClipArguments,
     calibrate,
@@ -218,6 +218,20 @@ def test_a_run_is_kept_unless_asked_otherwise(tmp_path):
     prepare_output(run, True, False)  # still known as a run
 
 
+def test_a_run_that_came_to_nothing_is_no_run(tmp_path):
+    prepare_output(tmp_path / "run", False, False)
+    prepare_output(tmp_path / "run", False, False)
+
+
+def test_a_mistake_in_the_data_costs_no_earlier_run(backbone, tmp_path):
+    run = tmp_path / "run"
+    prepare_output(run, False, False)
+    (run / "precious").touch()
+    with pytest.raises(FileNotFoundError, match="absent.csv"):
+        main(*options(backbone, tmp_path / "absent.csv", run, "--overwrite"))
+    assert (run / "precious").exists()
+
+
 @pytest.mark.parametrize("how", [(True, False), (False, True), (False, False)])
 def test_a_folder_of_something_else_is_never_touched(tmp_path, how):
     (tmp_path / "thesis.tex").write_text("precious")
@@ -332,7 +346,8 @@ def test_unusable_sources_are_named(tmp_path):
 )
 def test_every_recipe_is_understood(recipe):
     path = Path(str(files("negation_clip.recipes"))) / f"{recipe}.yaml"
-    read = pretrain_clip.parse if recipe.startswith("pretrain") else parse
+    scripts = {"pretrain": pretrain_clip, "phyclip": train_phyclip}
+    read = next((script.parse for name, script in scripts.items() if recipe.startswith(name)), parse)
     _, training_arguments = read(["--config", str(path), "--use_cpu"])
     assert training_arguments.output_dir.startswith("runs/")
 

@@ -1,0 +1,140 @@
+"""How wrong a wrong class is, by an is-a hierarchy: errors and overlaps between predicted and true class.
+
+The measures of Kosmopoulos et al. (2015, https://arxiv.org/abs/1306.6802), as HyCoCLIP and PHyCLIP report them over
+WordNet. A hierarchy is a mapping from each node to its parent, or to several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from .scores import as_scores
+
+
+def hierarchical(predicted: Sequence[Hashable], labels: Sequence[Hashable], parents: Mapping) -> dict:
+    """Hierarchical measures of a classification.
+
+    With A(x) = x and all nodes above it, and d the number of edges:
+
+    | | | range |
+    |---|---|---|
+    | `tree_error` | d(ŷ, a) + d(y, a), the path over the lowest common ancestor a | 0 best |
+    | `lca_distance` | max(d(ŷ, a), d(y, a)): how far up they meet | 0 best |
+    | `jaccard` | \\|A(ŷ) ∩ A(y)\\| / \\|A(ŷ) ∪ A(y)\\| | 1 best |
+    | `precision` | \\|A(ŷ) ∩ A(y)\\| / \\|A(ŷ)\\| | 1 best |
+    | `recall` | \\|A(ŷ) ∩ A(y)\\| / \\|A(y)\\| | 1 best |
+
+    The root counts among the ancestors, so that no overlap is 0. Where all classes are equally deep, as in the
+    embedded world, the tree error is twice the distance to the common ancestor, and precision equals recall. Where a
+    node has several parents, a is the common ancestor of the shortest path and, among those, of the smaller maximum.
+
+    Args:
+        predicted: `(n,)` predicted nodes.
+        labels: `(n,)` true nodes.
+        parents: node -> parent, or a list, tuple or set of parents. What is no key is a root.
+
+    Returns:
+        Dictionary with `n` and, each the mean over the rows, `accuracy` (ŷ = y) and the measures above.
+
+    Raises:
+        ValueError: different lengths, nothing to measure, a node that is not in the hierarchy (row named), two nodes
+            without a common ancestor, or a cycle.
+
+    Example:
+        A poodle taken for a collie is a lesser error than a poodle taken for a car:
+
+        >>> parents = {"poodle": "dog", "collie": "dog", "dog": "thing", "car": "thing"}
+        >>> near, far = (hierarchical([node], ["poodle"], parents) for node in ("collie", "car"))
+        >>> near["tree_error"], near["lca_distance"], near["jaccard"], near["precision"], near["recall"]
+        (2.0, 1.0, 0.5, 0.6666666666666666, 0.6666666666666666)
+        >>> far["tree_error"], far["lca_distance"], far["jaccard"], far["precision"], round(far["recall"], 4)
+        (3.0, 2.0, 0.25, 0.5, 0.3333)
+    """
+    rows = _pairs(predicted, labels, parents)
+    means = np.mean([rows[pair] for pair in zip(predicted, labels, strict=True)], axis=0)
+    names = ("accuracy", "tree_error", "lca_distance", "jaccard", "precision", "recall")
+    return {"n": len(labels), **dict(zip(names, map(float, means), strict=True))}
+
+
+def hierarchical_zero_shot(scores, labels, names: Sequence[Hashable], parents: Mapping) -> dict:
+    """[`hierarchical`] of the class with the highest score.
+
+    Args:
+        scores: `(n, n_classes)` similarity of each image to each class's text; the first of equal ones is taken.
+        labels: `(n,)` index of the true class.
+        names: `(n_classes,)` the classes' nodes.
+        parents: see [`hierarchical`].
+
+    Returns:
+        See [`hierarchical`].
+
+    Raises:
+        ValueError: scores that are not finite (row named), another number of names than of classes; see
+            [`hierarchical`].
+
+    Example:
+        >>> hierarchical_zero_shot([[0.9, 0.2], [0.4, 0.6]], [0, 0], ["cat", "dog"], {"cat": "pet", "dog": "pet"})[
+        ...     "tree_error"
+        ... ]
+        1.0
+    """
+    scores = as_scores(scores)
+    if len(names) != scores.shape[1]:
+        raise ValueError(f"names must have one entry per class ({scores.shape[1]}), got {len(names)}.")
+    predicted = [names[i] for i in scores.argmax(axis=1)]
+    return hierarchical(predicted, [names[int(label)] for label in labels], parents)
+
+
+def _pairs(predicted: Sequence, labels: Sequence, parents: Mapping) -> dict[tuple, list[float]]:
+    """The measures of every distinct pair of prediction and label."""
+    if len(predicted) != len(labels):
+        raise ValueError(f"predicted and labels must have equal lengths, got {len(predicted)} and {len(labels)}.")
+    if len(labels) == 0:
+        raise ValueError("labels is empty: there is nothing to measure.")
+    roots = {node for value in parents.values() for node in _parents(value)} - set(parents)
+    heights = {}
+    for name, nodes in (("predicted", predicted), ("labels", labels)):
+        for row, node in enumerate(nodes):
+            if node not in parents and node not in roots:
+                raise ValueError(f"{name}: row {row} is {node!r}, which is not in the hierarchy.")
+            if node not in heights:
+                heights[node] = _heights(node, parents)
+    return {
+        (guess, label): _measures(guess, label, heights) for guess, label in set(zip(predicted, labels, strict=True))
+    }
+
+
+def _parents(value) -> list:
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+
+
+def _heights(node, parents: Mapping) -> dict:
+    """Every node of A(x) with its distance from x, by breadth-first search."""
+    heights, level = {node: 0}, [node]
+    while level:
+        above = [parent for child in level if child in parents for parent in _parents(parents[child])]
+        if node in above:
+            raise ValueError(f"the hierarchy has a cycle through {node!r}.")
+        level = [parent for parent in dict.fromkeys(above) if parent not in heights]
+        step = max(heights.values()) + 1
+        heights |= dict.fromkeys(level, step)
+    return heights
+
+
+def _measures(guess, label, heights: dict) -> list[float]:
+    up, down = heights[guess], heights[label]
+    common = up.keys() & down.keys()
+    if not common:
+        raise ValueError(f"{guess!r} and {label!r} have no common ancestor.")
+    path, meet = min((up[node] + down[node], max(up[node], down[node])) for node in common)
+    shared = len(common)
+    return [
+        float(guess == label),
+        path,
+        meet,
+        shared / (len(up) + len(down) - shared),
+        shared / len(up),
+        shared / len(down),
+    ]

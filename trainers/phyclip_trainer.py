@@ -1,0 +1,248 @@
+"""`PhyClipTrainer`: train PHyCLIP, HyCoCLIP, MERU or a Euclidean CLIP on grounded pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import TrainerCallback
+
+from negation_clip.data.grounded import GroundedPairs
+from negation_clip.modeling.modeling_phyclip import PhyClipModel
+
+from .contrastive import ContrastiveTrainer, ContrastiveTrainingArguments
+from .grounded_collator import GroundedCollator
+
+EMBEDS = ("image", "text", "box_image", "box_text")
+
+
+@dataclass
+class PhyClipTrainingArguments(ContrastiveTrainingArguments):
+    """`TrainingArguments` with PHyCLIP's.
+
+    Differs in its defaults: `remove_unused_columns=False` (the collator needs the raw columns),
+    `dataloader_drop_last=True` (every process needs as many rows; an evaluation keeps all rows nevertheless),
+    `logging_nan_inf_filter=False` (a loss that is not finite ends the run), `per_device_train_batch_size=128`, and the
+    optimizer of the paper: `learning_rate=5e-4`, `adam_beta2=0.98`, `weight_decay=0.2`,
+    `lr_scheduler_type="cosine"`; `warmup_steps=0.05`, a share.
+
+    Args:
+        max_length (`int`, *optional*): tokens per caption; the model's context by default.
+        use_boxes (`bool`, *optional*): train with the boxes that the rows hold, as is the default; without, as MERU is
+            trained, they are left out.
+        published_weight_decay (`bool`): let weight decay reach what it reaches in the published code; see
+            [`decay_parameter_names`].
+
+    Raises:
+        ValueError: for `remove_unused_columns=True`.
+    """
+
+    per_device_train_batch_size: int = field(default=128, metadata={"help": "pairs per device and step"})
+    learning_rate: float = field(default=5e-4, metadata={"help": "highest learning rate"})
+    adam_beta2: float = field(default=0.98, metadata={"help": "second beta of AdamW"})
+    weight_decay: float = field(default=0.2, metadata={"help": "weight decay, of weights alone"})
+    lr_scheduler_type: str = field(default="cosine", metadata={"help": "shape of the learning rate"})
+    warmup_steps: float = field(default=0.05, metadata={"help": "steps, or below 1 share of steps, of warm-up"})
+    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "hide losses that are not finite"})
+    use_boxes: bool | None = field(default=None, metadata={"help": "train with the boxes that the rows hold"})
+    published_weight_decay: bool = field(
+        default=False, metadata={"help": "decay gains, biases, curvatures and scales, as the published code does"}
+    )
+
+
+class PhyClipTrainer(ContrastiveTrainer):
+    """Train a `PhyClipModel`, or the Euclidean baseline `ClipWithBoxes`, on grounded pairs.
+
+    Every term of the loss is logged with it, and of a hyperbolic model `curvature_min`, `curvature_mean`,
+    `curvature_max`, and the shares of factors whose curvature or scale is at a bound (`curvature_at_bound`,
+    `image_scale_at_bound`, `text_scale_at_bound`). Candidates are gathered from all processes, so that the loss does
+    not depend on their number; gradient accumulation adds no negatives. The scalars are clamped after every optimizer
+    step. A run that goes on from a checkpoint ends with the parameters, bit for bit, of one that was never broken off.
+
+    Args:
+        model (`PhyClipModel` or `ClipWithBoxes`): the model.
+        args (`PhyClipTrainingArguments`): the run's settings.
+        processor (`ProcessorMixin`): the model's processor; saved with the checkpoints.
+        train_dataset (`Dataset` or `GroundedPairs`, *optional*): rows as [`GroundedCollator`] takes them. A data set
+            with `set_epoch` is told the epoch. `GroundedPairs` needs an `epoch_size`, without which neither the number
+            of steps of each process nor the place to go on from would be known.
+        eval_dataset (`Dataset` or `dict[str, Dataset]`, *optional*): likewise, but for `GroundedPairs`.
+        kwargs: passed to `transformers.Trainer`. `compute_metrics` gets `predictions`, the embeddings of images and
+            texts and, if there are boxes, of boxes and phrases, each `(n, d)`, in the order of the data set.
+
+    Raises:
+        ValueError: fewer rows than a step needs; `GroundedPairs` that do not fit the processes.
+        FloatingPointError: in training, a loss that is not finite, naming its terms and the step.
+    """
+
+    _tag_names = ["negation-clip", "phyclip"]
+
+    def __init__(
+        self, model, args: PhyClipTrainingArguments, processor, train_dataset=None, eval_dataset=None, **kwargs
+    ):
+        if isinstance(train_dataset, GroundedPairs):
+            _check_grounded(train_dataset, args)
+        elif train_dataset is not None and not isinstance(train_dataset, IterableDataset):
+            rows = args.train_batch_size * args.world_size
+            if args.dataloader_drop_last and len(train_dataset) < rows:
+                raise ValueError(f"train_dataset has {len(train_dataset)} rows, fewer than the {rows} of one batch")
+        collator = GroundedCollator(processor, args.max_length, boxes=args.use_boxes is not False)
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processor,
+            **kwargs,
+        )
+        self.add_callback(_TellEpoch(train_dataset))
+
+    def get_decay_parameter_names(self, model) -> list[str]:
+        """Names of the parameters that decay, see [`decay_parameter_names`]."""
+        return decay_parameter_names(model, self.args.published_weight_decay, super().get_decay_parameter_names(model))
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The loader of `Trainer`; of `GroundedPairs`, which split themselves, one that nothing splits again."""
+        data, args = self.train_dataset, self.args
+        if not isinstance(data, GroundedPairs):
+            return super().get_train_dataloader()
+        return _GroundedLoader(
+            data,
+            batch_size=self._train_batch_size,
+            drop_last=True,
+            collate_fn=self.data_collator,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory and torch.accelerator.is_available(),
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+        )
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The objective over all processes; its terms are kept for the log."""
+        outputs = model(**inputs, return_loss=True, return_logits=False, gather=self.args.world_size > 1)
+        if model.training and not torch.isfinite(outputs.loss):
+            raise FloatingPointError(self._what_is_not_finite(outputs, inputs))
+        terms = self._terms["train" if model.training else "eval"]
+        for name, value in outputs.loss_terms.items():
+            terms[name].append(value)
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+    def _what_is_not_finite(self, outputs, inputs) -> str:
+        def names(tensors) -> str:
+            return ", ".join(name for name, value in tensors if not torch.isfinite(value).all()) or "none"
+
+        embeds = ((name, getattr(outputs, f"{name}_embeds")) for name in EMBEDS)
+        parameters = [name for name, value in self.model.named_parameters() if not torch.isfinite(value).all()]
+        first = f", the first {parameters[0]}" if parameters else ""
+        return (
+            f"the loss of step {self.state.global_step + 1} is {outputs.loss.item()}. Not finite are its terms: "
+            f"{names(outputs.loss_terms.items())}; embeddings: {names((n, e) for n, e in embeds if e is not None)}; "
+            f"inputs: {names((n, v) for n, v in inputs.items() if torch.is_tensor(v))}; "
+            f"parameters: {len(parameters)}{first}. A lower learning rate or a longer warm-up may help"
+        )
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        """The loss, and the embeddings of images, texts and, if there are any, boxes and phrases `(B, d)` each."""
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        embeds = (getattr(outputs, f"{name}_embeds") for name in EMBEDS)
+        return self._prediction(loss, tuple(e for e in embeds if e is not None), prediction_loss_only)
+
+    def _state_logs(self) -> dict[str, float]:
+        return geometry_logs(self.model)
+
+
+def decay_parameter_names(model, published: bool, weights: list[str]) -> list[str]:
+    """Which parameters weight decay reaches.
+
+    The papers mean all but gains, biases, the logit scale, scales and curvatures (fixed positions are no parameters).
+    By two bugs of the published code it reaches all but the logit scale and, where there is one factor, its curvature
+    and scales.
+
+    Args:
+        model (`PhyClipModel` or `CLIPModel`): the model.
+        published (`bool`): as the published code does, else as the papers mean it.
+        weights (`list[str]`): the parameters that are neither gains nor biases.
+
+    Returns:
+        `list[str]`: names as in `model.named_parameters()`.
+    """
+    spared = {"logit_scale"}
+    if not published or getattr(model.config, "factor_dim", None) == model.config.projection_dim:
+        spared |= {"log_curvatures", "log_image_scales", "log_text_scales"}
+    names = [name for name, _ in model.named_parameters()] if published else weights
+    return [name for name in names if name.rsplit(".", 1)[-1] not in spared]
+
+
+@torch.no_grad()
+def geometry_logs(model) -> dict[str, float]:
+    """The learned scalars of a model, as they are logged.
+
+    Args:
+        model (`PhyClipModel` or `CLIPModel`): the model.
+
+    Returns:
+        `dict[str, float]`: `logit_scale` (1/τ) and, of a hyperbolic model, `curvature_min`, `curvature_mean`,
+        `curvature_max`, `image_scale_mean`, `text_scale_mean`, and the shares of factors at a bound: of a learned
+        curvature `curvature_at_bound`, and `image_scale_at_bound` and `text_scale_at_bound`.
+    """
+    logs = {"logit_scale": model.logit_scale.exp().item()}
+    if not isinstance(model, PhyClipModel):
+        return logs
+    config, geometry = model.config, model.geometry
+    c = geometry.curvatures
+    logs |= {"curvature_min": c.min().item(), "curvature_mean": c.mean().item(), "curvature_max": c.max().item()}
+    if config.learn_curvature:
+        moved = (geometry.log_curvatures - math.log(config.curvature)).abs()
+        logs["curvature_at_bound"] = (moved >= math.log(config.curvature_ratio) - 1e-6).float().mean().item()
+    for side, scales in (("image", geometry.log_image_scales), ("text", geometry.log_text_scales)):
+        logs[f"{side}_scale_mean"] = scales.exp().mean().item()
+        logs[f"{side}_scale_at_bound"] = (scales >= 0).float().mean().item()
+    return logs
+
+
+def _check_grounded(data: GroundedPairs, args: PhyClipTrainingArguments) -> None:
+    if data.world_size != args.world_size or data.rank != args.process_index:
+        raise ValueError(
+            f"train_dataset reads part {data.rank} of {data.world_size}, but this is process {args.process_index} of "
+            f"{args.world_size}: make it after the training arguments, or with their rank and world_size"
+        )
+    if data.epoch_size is None:
+        raise ValueError(
+            "train_dataset needs an epoch_size (samples per process and epoch): without it the processes would take "
+            "different numbers of steps, and a broken run could not go on where it was"
+        )
+    workers = max(1, args.dataloader_num_workers)
+    if _batches(data.epoch_size, workers, args.train_batch_size) < 1:
+        raise ValueError(
+            f"train_dataset: epoch_size={data.epoch_size} over {workers} worker(s) is less than the "
+            f"{args.train_batch_size} rows of one batch"
+        )
+
+
+def _batches(size: int, workers: int, batch_size: int) -> int:
+    """Full batches of an epoch; each worker makes its own."""
+    workers = max(1, workers)
+    return sum((size // workers + (number < size % workers)) // batch_size for number in range(workers))
+
+
+class _GroundedLoader(DataLoader):
+    """A loader of `GroundedPairs` that knows its number of batches, from which the epoch to go on from is told."""
+
+    def __len__(self) -> int:
+        return _batches(self.dataset.epoch_size, self.num_workers, self.batch_size)
+
+
+class _TellEpoch(TrainerCallback):
+    """Tell the training data the number of the epoch, also of one that is resumed."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(int(state.epoch or 0))
