@@ -33,9 +33,7 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +50,7 @@ from negation_clip.data.images import image_name
 from negation_clip.data.scenes import DEFAULT_PIXELS
 from negation_clip.evaluation.encoder import NEUTRAL_TEXT, Encoder
 from negation_clip.modeling.lorentz import expmap0, logmap0, product_distance, radius
+from negation_clip.output_folder import appearing, refuse_loss
 
 FAMILY_NODES = ("mean", "text")
 JSON_FILE = "inspection.json"
@@ -1059,7 +1058,7 @@ def inspect_model(
         ```
     """
     target = Path(output).resolve()
-    _refuse_loss(target, overwrite)
+    refuse_loss(target, overwrite, _CONTENTS, "inspection")
     if captions is not None and concepts is not None:
         raise ValueError("give captions or concepts, not both: captions are read with the embedded world's concepts")
     own = None if captions is None and concepts is None and images is None else Sample()
@@ -1076,7 +1075,7 @@ def inspect_model(
     result = measure_factors(
         encoder, sample, name=str(model), factor=factor, neutral=neutral, family_node=family_node, seed=seed
     )
-    with _appearing(target, overwrite) as folder:
+    with appearing(target, overwrite, _CONTENTS, "inspection") as folder:
         write_inspection(result, folder)
     return result
 
@@ -1142,39 +1141,6 @@ def _concepts(given: str | Sequence[str]) -> tuple[list[str], list[str | None]]:
         raise ValueError(f"concepts: {twice!r} is given twice")
     family = {concept.name: concept.family for concept in CONCEPTS}
     return names, [family.get(name) for name in names]
-
-
-def _refuse_loss(target: Path, overwrite: bool) -> None:
-    """Raise if writing to `target` would destroy what it must not."""
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise FileExistsError(f"{target} is a file: name a folder to write")
-    held = sorted(path.name for path in target.iterdir())
-    if held and not overwrite:
-        raise FileExistsError(f"{target} is not empty: choose another folder, or pass overwrite (--overwrite)")
-    if foreign := [name for name in held if name not in _CONTENTS]:
-        raise FileExistsError(f"{target} holds {foreign[0]!r}, which no inspection has written: choose another folder")
-
-
-@contextmanager
-def _appearing(target: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder to write into, beside `target`, which takes its place when all went well."""
-    beside = next(parent for parent in target.parents if parent.exists())
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=beside) as stage:
-        new, old = Path(stage, "new"), Path(stage, "old")
-        new.mkdir()
-        yield new
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_loss(target, overwrite)  # it may have been filled meanwhile
-        if target.exists():
-            target.rename(old)
-        try:
-            new.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
 
 
 __all__ = [

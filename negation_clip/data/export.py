@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import csv
 import json
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 from tqdm.auto import tqdm
+
+from negation_clip.output_folder import appearing, refuse_loss
 
 from . import benchmarks
 from .concepts import CONCEPTS, ancestors
@@ -88,24 +89,9 @@ def export_scenes(
         if value < least:
             raise ValueError(f"{name}={value}: must be at least {least}")
     target = Path(directory).resolve()
-    _refuse_loss(target, overwrite)
-
-    # beside the target, so that the last step is a rename within one file system
-    beside = next(parent for parent in target.parents if parent.exists())
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=beside) as stage:
-        new, old = Path(stage, "new"), Path(stage, "old")
-        new.mkdir()
-        summary = _Writer(new, pixels, progress).write(split, size, seed)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            _refuse_loss(target, overwrite)  # it may have been filled meanwhile
-            target.rename(old)
-        try:
-            new.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
+    refuse_loss(target, overwrite, _CONTENTS, "export")
+    with appearing(target, overwrite, _CONTENTS, "export") as folder:
+        summary = _Writer(folder, pixels, progress).write(split, size, seed)
     return {"directory": str(target), **summary}
 
 
@@ -241,20 +227,6 @@ class _Writer:
 
     def json(self, name: str, value: dict) -> None:
         (self.folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
-def _refuse_loss(target: Path, overwrite: bool) -> None:
-    """Raise if writing to `target` would destroy what it must not."""
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise FileExistsError(f"{target} is a file: name a folder to write")
-    held = sorted(path.name for path in target.iterdir())
-    if held and not overwrite:
-        raise FileExistsError(f"{target} is not empty: choose another folder, or pass overwrite (--overwrite)")
-    foreign = [name for name in held if name not in _CONTENTS]
-    if foreign:
-        raise FileExistsError(f"{target} holds {foreign[0]!r}, which no export has written: choose another folder")
 
 
 def _wrapped(text: str, font: ImageFont.FreeTypeFont) -> list[str]:
