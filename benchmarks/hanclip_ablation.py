@@ -129,7 +129,12 @@ def main() -> None:
     args = parser.parse_args()
     variants = yaml.safe_load(args.variants.read_text("utf-8"))
     if args.only is not None:
-        variants = {name: variants[name] for name in args.only.split(",") if name}
+        names = [name for name in args.only.split(",") if name]
+        if unknown := [name for name in names if name not in variants]:
+            parser.error(f"--only: {args.variants} has no {unknown[0]!r}; there are {', '.join(variants)}")
+        variants = {name: variants[name] for name in names}
+    if wrong := [item for item in (*args.model, *args.set) if "=" not in item]:
+        parser.error(f"{wrong[0]!r}: NAME=FOLDER or OPTION=VALUE is needed")
     common = dict(item.split("=", 1) for item in args.set)
 
     world = World.build("validation", args.size)

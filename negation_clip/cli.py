@@ -132,8 +132,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("negation-clip: interrupted", file=sys.stderr)
         return 130
-    except (ValueError, OSError) as error:
-        if traceback:
+    except Exception as error:
+        from huggingface_hub.errors import StrictDataclassError  # what a bad value of a config raises; no ValueError
+
+        if traceback or not isinstance(error, (ValueError, OSError, StrictDataclassError)):
             raise
         print(f"negation-clip: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

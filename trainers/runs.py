@@ -23,13 +23,16 @@ def run_script(parse: Callable, main: Callable) -> None:
         main: takes them.
 
     Raises:
-        SystemExit: with the message of a `ValueError` or `OSError`, such as a wrong option or a missing file. The
+        SystemExit: with the message of what the user can put right, such as a wrong option or a missing file. The
             environment variable `NEGATION_CLIP_TRACEBACK`, if set, lets the traceback through.
     """
     try:
         main(*parse())
-    except (ValueError, OSError) as mistake:
-        if os.environ.get("NEGATION_CLIP_TRACEBACK"):
+    except Exception as mistake:
+        from huggingface_hub.errors import StrictDataclassError  # what a bad value of a config raises; no ValueError
+
+        foreseen = isinstance(mistake, (ValueError, OSError, StrictDataclassError))
+        if not foreseen or os.environ.get("NEGATION_CLIP_TRACEBACK"):
             raise
         sys.exit(f"{Path(sys.argv[0]).name}: error: {mistake}")
 

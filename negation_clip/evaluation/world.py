@@ -216,6 +216,8 @@ def evaluate_world(
     from negation_clip.embedded import EMBEDDED, embedded_path
 
     path = embedded_path(str(model)) if str(model) in EMBEDDED else model
+    if output is not None:  # a folder that cannot be made is said before the work, not after it
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
     world = World.build(split, size)
     results = measure(Encoder.from_pretrained(path), world, mode=negation, weight=weight)
     if output is not None:

@@ -106,5 +106,5 @@ def test_evaluate_world_writes_json(tmp_path):
 
     tiny_clip().save_pretrained(tmp_path / "model")
     tiny_processor().save_pretrained(tmp_path / "model")
-    found = evaluate_world(tmp_path / "model", "test_cues", size=12, output=tmp_path / "out.json")
-    assert json.loads((tmp_path / "out.json").read_text("utf-8")) == json.loads(json.dumps(found))
+    found = evaluate_world(tmp_path / "model", "test_cues", size=12, output=tmp_path / "new" / "out.json")
+    assert json.loads((tmp_path / "new" / "out.json").read_text("utf-8")) == json.loads(json.dumps(found))

@@ -31,6 +31,7 @@ from negation_clip.trainers.train_hanclip import (
     parse,
     prepare_output,
     read_dataset,
+    run_script,
     warn_of_lost_processes,
     with_references,
 )
@@ -387,6 +388,22 @@ def test_help_of_the_script():
     wrong = subprocess.run([sys.executable, SCRIPT, "--lora_rnak", "3"], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 1 and "Traceback" not in wrong.stderr
     assert "unknown option 'lora_rnak' (did you mean 'lora_rank'?)" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(ValueError("a, not b"), SystemExit), (FileNotFoundError("x"), SystemExit), (KeyError("k"), KeyError)],
+)
+def test_a_script_says_mistakes_and_lets_faults_through(monkeypatch, error, shown):
+    def main():
+        raise error
+
+    monkeypatch.delenv("NEGATION_CLIP_TRACEBACK", raising=False)
+    with pytest.raises(shown, match=r"error: a, not b|error: x|k"):
+        run_script(tuple, main)
+    monkeypatch.setenv("NEGATION_CLIP_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        run_script(tuple, main)
 
 
 @pytest.fixture
