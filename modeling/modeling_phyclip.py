@@ -16,7 +16,8 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_phyclip import PhyClipConfig
-from .lorentz import expmap0, pairwise_product_distance, pairwise_product_inner, product_distance, radius
+from .lorentz import expmap0, pairwise_product_inner, product_distance, radius
+from .lorentz_pairwise import pairwise_product_distance
 from .phyclip_objectives import phyclip_objective
 from .poincare import full_precision
 

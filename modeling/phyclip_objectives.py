@@ -21,7 +21,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from .lorentz import exterior_angle, half_aperture, pairwise_product_distance
+from .lorentz import exterior_angle, half_aperture
+from .lorentz_pairwise import pairwise_product_distance
 from .objectives import _is_distributed, _row_offset, gather_with_grad, symmetric_info_nce
 from .poincare import full_precision
 
