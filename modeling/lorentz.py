@@ -335,27 +335,6 @@ def product_distance(
 
 
 @full_precision
-def pairwise_product_distance(
-    x: torch.Tensor, y: torch.Tensor, c: float | torch.Tensor = 1.0, product: str = "l1"
-) -> torch.Tensor:
-    """Distance of every pair in the product of the factors, see [`product_distance`], in O(knm) memory.
-
-    Args:
-        x: points `(n, k, d)`.
-        y: points `(m, k, d)`.
-        c: negative curvature, a number or `(k,)`.
-        product: `"l1"` or `"l2"`.
-
-    Returns:
-        Distances ≥ 0 `(n, m)`.
-
-    Raises:
-        ValueError: if `product` is unknown, `c` is not positive, or a shape does not fit.
-    """
-    return _combine(pairwise_distance(x, y, c), product, dim=0)
-
-
-@full_precision
 def pairwise_product_inner(x: torch.Tensor, y: torch.Tensor, c: float | torch.Tensor = 1.0) -> torch.Tensor:
     """Sum over the factors of the Lorentz inner products of every pair, by which PHyCLIP's code ranks at evaluation.
 
@@ -388,7 +367,6 @@ __all__ = [
     "logmap0",
     "pairwise_distance",
     "pairwise_inner",
-    "pairwise_product_distance",
     "pairwise_product_inner",
     "product_distance",
     "radius",

@@ -369,7 +369,8 @@ def _compiled_forward(p: _Points, q: _Points, weight: torch.Tensor, power: int) 
     inputs = (tensor.data_ptr() for tensor in (left, right, weight))
     work = functools.partial(_library(d).forward, k, n, m, *inputs, power, total.data_ptr())
     _share_out(work, n, ROWS_AT_A_TIME)
-    return total
+    # -ffast-math knows no NaN: a point that is not finite would come out at some distance. It is put back here.
+    return total.add_(0 * p.norm.sum(dim=(0, 1))[:, None]).add_(0 * q.norm.sum(dim=(0, 1)))
 
 
 def _compiled_backward(p: _Points, q: _Points, grad, power: int, with_value: bool) -> tuple[torch.Tensor, ...]:

@@ -10,9 +10,6 @@ PLACEMENTS = ("text", "vision", "both")
 # linear layers inside the towers' blocks, whatever the family calls them
 _LINEAR = r"(?:q_proj|k_proj|v_proj|out_proj|fc1|fc2)"
 _TOWERS = {"text": "text_model", "vision": "vision_model"}
-# LoRA's factors start at zero and at N(0, 1) for embeddings, so that a step moves them far more than a linear layer:
-# too far for vectors of norm below one. Their adapters' scale, alpha / rank:
-_EMBEDDING_SCALE = 0.06
 _PROJECTIONS = {"text": "text_projection", "vision": "visual_projection"}
 
 
@@ -80,6 +77,7 @@ def add_lora(
     dropout: float = 0.0,
     pattern: str | None = None,
     embeddings: bool = False,
+    embedding_scale: float = 0.06,
 ):
     """Freeze a `HanClipModel` but for LoRA adapters and its geometry (temperature, scale, curvature).
 
@@ -87,9 +85,10 @@ def add_lora(
         model (`HanClipModel`): the model; changed in place, as `peft.get_peft_model` does.
         placement (`str`), pattern (`str`), embeddings (`bool`): see [`lora_targets`].
         rank (`int`): rank of the adapters.
-        alpha (`float`, *optional*): LoRA's alpha, the adapters' scale being alpha / rank; `2 * rank` by default. Those
-            on token embeddings keep a scale of their own, 0.06.
+        alpha (`float`, *optional*): LoRA's alpha, the adapters' scale being alpha / rank; `2 * rank` by default.
         dropout (`float`): on the adapters' input.
+        embedding_scale (`float`): the scale of those on token embeddings. Their factors start at zero and at N(0, 1),
+            so that a step moves them far more than a linear layer: too far for vectors of norm below one.
 
     Returns:
         `peft.PeftModel`: `save_pretrained` writes the adapter together with the geometry.
@@ -108,7 +107,7 @@ def add_lora(
         lora_alpha=2 * rank if alpha is None else alpha,
         lora_dropout=dropout,
         target_modules=targets,
-        alpha_pattern=dict.fromkeys(tokens, _EMBEDDING_SCALE * rank),
+        alpha_pattern=dict.fromkeys(tokens, embedding_scale * rank),
         modules_to_save=["geometry"],
     )
     return get_peft_model(model, config)

@@ -48,7 +48,7 @@ class HanClipArguments:
 
     Attributes:
         lora_placement (`str`), lora_rank (`int`), lora_alpha (`float`), lora_dropout (`float`), lora_pattern (`str`),
-        lora_embeddings (`bool`).
+        lora_embeddings (`bool`), lora_embedding_scale (`float`).
 
     > Parameters that control the objective: see `HanClipConfig`; an empty one keeps the default there, but for
     > `feature_scale_init`: without it the scale is set by the first rows' features, see [`calibrate`].
@@ -76,6 +76,7 @@ class HanClipArguments:
     lora_dropout: float = field(default=0.0, metadata={"help": "dropout on the adapters' input"})
     lora_pattern: str | None = field(default=None, metadata={"help": "regular expression of the layers' names"})
     lora_embeddings: bool = field(default=False, metadata={"help": "adapters on the token embeddings as well"})
+    lora_embedding_scale: float = field(default=0.06, metadata={"help": "their scale, in place of alpha / rank"})
 
     similarity: str | None = field(default=None, metadata={"help": "cosine or poincare"})
     curvature: float | None = field(default=None, metadata={"help": "negative curvature c of the ball"})
@@ -140,6 +141,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         arguments.lora_dropout,
         arguments.lora_pattern,
         arguments.lora_embeddings,
+        arguments.lora_embedding_scale,
     )
     trainer = HanClipTrainer(peft_model, args, processor, train_dataset=train, eval_dataset=evaluation)
     result = trainer.train(resume_from_checkpoint=checkpoint)

@@ -364,9 +364,23 @@ def test_compiled_for_every_width(d, compiler):
 
 
 @pytest.mark.parametrize("compile", [False, "auto"])
-def test_gradients_are_contiguous(compile):
+def test_gradients_are_contiguous(compile, monkeypatch):
+    monkeypatch.setattr(lorentz_pairwise, "COMPILE_FROM", 0)
     # A gather over processes sends them as they lie in memory.
     c = torch.ones(3)
     x, y = (random_points(n, 3, 4, c, n, torch.float32).requires_grad_() for n in (5, 7))
     value = pairwise_product_distance(x, y, c, compile=compile)
     assert all(grad.is_contiguous() for grad in torch.autograd.grad(value.sum(), (x, y)))
+
+
+@pytest.mark.parametrize("compile", [False, "auto"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_point_that_is_not_finite_is_not_hidden(compile, value, monkeypatch):
+    monkeypatch.setattr(lorentz_pairwise, "COMPILE_FROM", 0)
+    c = torch.ones(3)
+    x, y = (random_points(n, 3, 4, c, n, torch.float32) for n in (4, 5))
+    x[1, 0, 0] = y[2, 1, 3] = value
+    distances = pairwise_product_distance(x, y, c, compile=compile)
+    expected = torch.zeros(4, 5, dtype=torch.bool)
+    expected[1], expected[:, 2] = True, True
+    assert torch.equal(distances.isnan(), expected)

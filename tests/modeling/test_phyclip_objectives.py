@@ -15,6 +15,7 @@ import torch
 from fixtures_phyclip_literal import SETTINGS, literal_clip_baseline, literal_model, to_points
 
 from negation_clip.modeling import lorentz, objectives, phyclip_objectives
+from negation_clip.modeling.lorentz_pairwise import pairwise_product_distance
 from negation_clip.modeling.phyclip_objectives import entailment_loss, phyclip_objective, product_info_nce
 
 GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "losses_d32.npz"
@@ -220,7 +221,7 @@ def test_info_nce_takes_candidates_and_offset():
     points = batch()
     image, text = points["image"], points["text"]
     options = {"logit_scale": 2.0, "c": CURVATURES}
-    distances = lorentz.pairwise_product_distance(image, text, CURVATURES)
+    distances = lorentz.pairwise_distance(image, text, CURVATURES).mean(dim=0)
     expected = objectives.symmetric_info_nce(-2 * distances, -2 * distances.T)
     torch.testing.assert_close(product_info_nce(image, text, **options), expected)
     halves = [
@@ -236,7 +237,7 @@ def test_each_matrix_of_distances_is_computed_once(boxes, calls, monkeypatch):
 
     def counted(x, y, *options):
         made.append((x, y))
-        return lorentz.pairwise_product_distance(x, y, *options)
+        return pairwise_product_distance(x, y, *options)
 
     monkeypatch.setattr(phyclip_objectives, "pairwise_product_distance", counted)
     points = batch(boxes=boxes is not None)
