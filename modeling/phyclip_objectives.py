@@ -18,13 +18,65 @@ that of one process that holds all rows.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.nn.functional as F
 
 from .lorentz import exterior_angle, half_aperture
 from .lorentz_pairwise import pairwise_product_distance
-from .objectives import _is_distributed, _row_offset, gather_with_grad, symmetric_info_nce
+from .objectives import _is_distributed, _row_offset, gather_with_grad
 from .poincare import full_precision
+
+# Numbers of each array of points whose entailment is computed at a time: few fit a CPU's cache, many keep a GPU busy.
+AT_A_TIME = {"cpu": 2**17, "other": 2**20}
+
+
+class _GradientNow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, function, *tensors):
+        wanted = ctx.needs_input_grad[1:]
+        leaves = [tensor.detach().requires_grad_(want) for tensor, want in zip(tensors, wanted, strict=True)]
+        with torch.enable_grad():
+            value = function(*leaves)
+        learned = [leaf for leaf in leaves if leaf.requires_grad]
+        found = iter(torch.autograd.grad(value, learned, materialize_grads=True))
+        ctx.save_for_backward(*(next(found) if want else None for want in wanted))
+        return value.detach()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return None, *(None if gradient is None else grad * gradient for gradient in ctx.saved_tensors)
+
+
+def _gradient_now(function, *tensors: torch.Tensor) -> torch.Tensor:
+    """The scalar `function(*tensors)`, with its gradient computed along with it: of what autograd would keep until the
+    backward pass, matrices of all pairs and some fifty arrays of the size of the points, nothing is left."""
+    differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if not differentiated or torch.compiler.is_compiling():  # torch.compile plans the memory by itself
+        return function(*tensors)
+    return _GradientNow.apply(function, *tensors)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross entropy of the rows of `logits` `(n, m)`, or the mean of it and that of the columns (`both`, n = m), as
+    `F.cross_entropy` has it, but keeping no second matrix for the backward pass."""
+
+    @staticmethod
+    def forward(ctx, logits, targets, both):
+        normalisers = [logits.logsumexp(dim, keepdim=True) for dim in ((1, 0) if both else (1,))]
+        ctx.save_for_backward(logits, targets, *normalisers)
+        return sum(one.mean() for one in normalisers) / len(normalisers) - logits.gather(1, targets[:, None]).mean()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        logits, targets, *normalisers = ctx.saved_tensors
+        probability = sum((logits - one).exp_() for one in normalisers)
+        right = probability.new_full((len(logits), 1), -len(normalisers))
+        gradient = probability.scatter_add_(1, targets[:, None], right)
+        return gradient.mul_(grad / (len(normalisers) * len(logits))), None, None
 
 
 @full_precision
@@ -51,19 +103,29 @@ def product_info_nce(
         offset: the candidate in row `offset + i` is the partner of row i.
 
     Returns:
-        Scalar, the mean over the rows of both directions.
+        Scalar, the mean over the rows of both directions, with gradients of first order.
 
     Raises:
         ValueError: see [`pairwise_product_distance`], or if there are not as many texts as images.
     """
-    columns = text if all_texts is None else all_texts
-    per_image = -logit_scale * pairwise_product_distance(image, columns, c, product)
-    if all_images is None and all_texts is None:
-        per_text = per_image.T
-    else:
-        columns = image if all_images is None else all_images
-        per_text = -logit_scale * pairwise_product_distance(text, columns, c, product)
-    return symmetric_info_nce(per_image, per_text, torch.arange(len(image), device=image.device) + offset)
+    targets = torch.arange(len(image), device=image.device) + offset
+    scalars = [torch.as_tensor(scalar, dtype=image.dtype, device=image.device) for scalar in (logit_scale, c)]
+
+    def loss(logit_scale, c, x, y, *, both):
+        return _CrossEntropy.apply(-logit_scale * pairwise_product_distance(x, y, c, product), targets, both)
+
+    once = all_images is None and all_texts is None
+    all_images, all_texts = (image if all_images is None else all_images), (text if all_texts is None else all_texts)
+    if image.shape != text.shape or all_images.shape != all_texts.shape:
+        raise ValueError(
+            "there must be as many texts as images, got points "
+            f"{tuple(image.shape)} and {tuple(text.shape)}, candidates {tuple(all_images.shape)} and "
+            f"{tuple(all_texts.shape)}"
+        )
+    if once:
+        return _gradient_now(functools.partial(loss, both=True), *scalars, image, text)
+    directions = (image, all_texts), (text, all_images)
+    return sum(_gradient_now(functools.partial(loss, both=False), *scalars, *pair) for pair in directions) / 2
 
 
 @full_precision
@@ -87,12 +149,20 @@ def entailment_loss(
         min_radius: K > 0 of [`half_aperture`].
 
     Returns:
-        Scalar, the mean over rows and factors.
+        Scalar, the mean over rows and factors, with gradients of first order.
 
     Raises:
         ValueError: see [`exterior_angle`] and [`half_aperture`].
     """
-    return F.relu(exterior_angle(general, specific, c) - margin * half_aperture(general, c, min_radius)).mean()
+    c = torch.as_tensor(c, dtype=general.dtype, device=general.device)
+    specific, general = (one.flatten(0, -3) for one in torch.broadcast_tensors(specific[None], general[None]))
+
+    def violation(c, specific, general):
+        return F.relu(exterior_angle(general, specific, c) - margin * half_aperture(general, c, min_radius)).sum()
+
+    step = max(1, AT_A_TIME["cpu" if c.device.type == "cpu" else "other"] // max(1, general[:1].numel()))
+    pieces = zip(specific.split(step), general.split(step), strict=True)
+    return sum(_gradient_now(violation, c, *piece) for piece in pieces) / general.shape[:-1].numel()
 
 
 @full_precision

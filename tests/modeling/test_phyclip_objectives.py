@@ -255,6 +255,58 @@ def test_gradcheck():
         )
 
 
+@pytest.mark.parametrize("given", [False, True], ids=["once", "candidates"])
+def test_contrastive_gradient_is_that_of_autograd(given):
+    points, others = batch(boxes=False), batch(9, seed=1, boxes=False)
+    candidates = [others["image"], others["text"]] if given else []
+    scale, c = torch.tensor(2.0, dtype=torch.float64), CURVATURES.clone()
+    leaves = [value.requires_grad_() for value in (scale, c, points["image"], points["text"], *candidates)]
+
+    def by_autograd(scale, c, image, text, all_images=None, all_texts=None):
+        def logits(x, y):
+            return -scale * lorentz.pairwise_distance(x, y, c).mean(dim=0)
+
+        per_image = logits(image, text if all_texts is None else all_texts)
+        per_text = logits(text, image if all_images is None else all_images)
+        return objectives.symmetric_info_nce(per_image, per_text, torch.arange(6) + (3 if given else 0))
+
+    loss = product_info_nce(*leaves[2:], logit_scale=scale, c=c, offset=3 if given else 0)
+    expected = by_autograd(*leaves)
+    torch.testing.assert_close(loss, expected)
+    found = torch.autograd.grad(3 * loss, leaves)
+    torch.testing.assert_close(found, torch.autograd.grad(3 * expected, leaves))
+
+
+def test_entailment_does_not_depend_on_how_many_rows_are_taken_at_a_time(monkeypatch):
+    points = batch()
+    leaves = [value.requires_grad_() for value in (CURVATURES.clone(), points["image"], points["text"])]
+
+    def found(rows):
+        monkeypatch.setattr(phyclip_objectives, "AT_A_TIME", {"cpu": rows * points["image"][0].numel()})
+        loss = entailment_loss(leaves[1], leaves[2], c=leaves[0])
+        return loss, *torch.autograd.grad(loss, leaves, retain_graph=True), *torch.autograd.grad(2 * loss, leaves)
+
+    assert found(6)[0] > 0.1
+    for rows in (1, 4):
+        torch.testing.assert_close(found(rows), found(6))
+    with torch.no_grad():
+        assert not entailment_loss(leaves[1], leaves[2], c=leaves[0]).requires_grad
+    one = points["text"][:1]
+    alone = [entailment_loss(x, y, c=CURVATURES) for x, y in zip(points["image"], points["text"], strict=True)]
+    torch.testing.assert_close(sum(alone) / 6, found(6)[0])
+    torch.testing.assert_close(entailment_loss(leaves[1], one), entailment_loss(leaves[1], one.expand(6, -1, -1)))
+
+
+def test_nothing_of_the_graph_is_kept_for_the_backward_pass():
+    points = [value.requires_grad_() for value in batch().values()]
+    nodes = [phyclip_objective(*points, logit_scale=1.0, c=CURVATURES, box_targets="full")[0].grad_fn]
+    for node in nodes:
+        nodes += [parent for parent, _ in node.next_functions if parent is not None and parent not in nodes]
+    names = {node.name() for node in nodes}
+    assert "_GradientNowBackward" in names
+    assert not {name for name in names if "Atan2" in name or "Distance" in name or "CrossEntropy" in name}
+
+
 # --- the published implementations ---------------------------------------------------------------------------------
 
 
@@ -488,6 +540,14 @@ def test_bad_input_is_named(options, message):
     image = points.pop("image")
     with pytest.raises(ValueError, match=message):
         phyclip_objective(image, **points)
+
+
+def test_as_many_texts_as_images_are_needed():
+    points = batch()
+    with pytest.raises(ValueError, match="as many texts as images"):
+        product_info_nce(points["image"], points["text"][:4], logit_scale=1.0, c=CURVATURES)
+    with pytest.raises(ValueError, match="as many texts as images"):
+        product_info_nce(points["image"], points["text"], points["image"][:4], logit_scale=1.0, c=CURVATURES)
 
 
 def test_vectors_are_refused():
