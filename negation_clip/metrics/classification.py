@@ -16,25 +16,28 @@ def zero_shot(scores, labels) -> dict:
 
     Returns:
         Dictionary with `n`, `n_classes`, `accuracy` (label strictly above all others), `top5` (fewer than five other
-        classes score at least as much; 1 if there are at most five classes) and `tie_rate` (share of images whose
-        maximum is attained more than once).
+        classes score at least as much; 1 if there are at most five classes), `mean_per_class` (mean of the accuracies
+        of the classes that have images, which is what papers print for data with classes of unequal size) and
+        `tie_rate` (share of images whose maximum is attained more than once).
 
     Raises:
         ValueError: scores that are not finite (row named), labels out of range.
 
     Example:
-        >>> zero_shot([[0.7, 0.2], [0.5, 0.5], [0.1, 0.3], [0.4, 0.6]], [0, 0, 1, 0])
-        {'n': 4, 'n_classes': 2, 'accuracy': 0.5, 'top5': 1.0, 'tie_rate': 0.25}
+        >>> zero_shot([[0.7, 0.2], [0.5, 0.5], [0.1, 0.3], [0.6, 0.4]], [0, 0, 1, 0])
+        {'n': 4, 'n_classes': 2, 'accuracy': 0.75, 'top5': 1.0, 'mean_per_class': 0.8333333333333333, 'tie_rate': 0.25}
     """
     scores = as_scores(scores)
     n, n_classes = scores.shape
-    ranks = strict_ranks(scores, as_indices(labels, n, n_classes, "labels", "classes"))
+    labels = as_indices(labels, n, n_classes, "labels", "classes")
+    ranks = strict_ranks(scores, labels)
     ties = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
     return {
         "n": n,
         "n_classes": n_classes,
         "accuracy": float((ranks == 0).mean()),
         "top5": float((ranks < 5).mean()),
+        "mean_per_class": float(np.mean([(ranks[labels == label] == 0).mean() for label in np.unique(labels)])),
         "tie_rate": float(ties.mean()),
     }
 

@@ -30,6 +30,9 @@ def hierarchical(predicted: Sequence[Hashable], labels: Sequence[Hashable], pare
     embedded world, the tree error is twice the distance to the common ancestor, and precision equals recall. Where a
     node has several parents, a is the common ancestor of the shortest path and, among those, of the smaller maximum.
 
+    PHyCLIP's script prints another "LCA": |ancestors(ŷ) - ancestors(y)| + 1, which looks at the prediction's side
+    alone and is 1, not 0, for a right prediction. The two are not comparable.
+
     Args:
         predicted: `(n,)` predicted nodes.
         labels: `(n,)` true nodes.

@@ -1,7 +1,4 @@
-"""Negation benchmarks: NegBench multiple choice and exclusion pairs.
-
-NegBench: Alhamoud et al., "Vision-Language Models Do Not Understand Negation", CVPR 2025.
-"""
+"""NegBench multiple choice: Alhamoud et al., "Vision-Language Models Do Not Understand Negation", CVPR 2025."""
 
 from __future__ import annotations
 
@@ -9,19 +6,25 @@ import numpy as np
 
 from .scores import as_indices, as_scores, strict_ranks
 
+#: Types of the four captions in the published COCO and VOC2007 files, where the first is right, and in the synthetic
+#: ones, where any may be.
+OPTION_TYPES = ("right", "hybrid", "positive", "negative")
+SYNTHETIC_OPTION_TYPES = ("positive", "hybrid", "hybrid", "negative")
+
 
 def negbench_mcq(scores, answers, templates=None, option_types=None) -> dict:
     """Scores multiple-choice questions: which caption fits the picture?
 
     The published files put the right caption first, and an arg-max takes the first of equal scores, so that a
     collapsed model would get everything right. Here a tie is never plainly right, and the order of the options has no
-    effect.
+    effect. Any number of options will do: four in COCO, VOC2007 and the synthetic set, two in the medical one.
 
     Args:
         scores: `(n, m)` similarity of each question's picture to its m captions, more is better.
         answers: `(n,)` index of the right caption.
         templates: `(n,)` names of the question's template, such as `"positive"`, `"negative"`, `"hybrid"`.
-        option_types: `(m,)` or `(n, m)` names of what kind each caption is; they only label `chosen_wrong`.
+        option_types: `(m,)` or `(n, m)` names of what kind each caption is, such as [`OPTION_TYPES`]; they only label
+            `chosen_wrong`.
 
     Returns:
         Dictionary with
@@ -119,29 +122,3 @@ def _labels(values, shape: tuple[int, ...], name: str) -> np.ndarray:
         if not isinstance(label, str):
             raise ValueError(f"{name}{list(index)} must be a string, got {label!r}.")
     return labels
-
-
-def exclusion(scores_true, scores_twin) -> dict:
-    """Scores exclusion pairs: for the query "A but no B", is the picture without B above its twin that shows B?
-
-    Chance is one half; a model with affirmation bias, which reads "no B" as "B", is far below it.
-
-    Args:
-        scores_true: `(n,)` similarity of the query to the picture that fits it.
-        scores_twin: `(n,)` similarity of the same query to the twin, which differs in B alone.
-
-    Returns:
-        Dictionary with `n`, `accuracy` (strict wins only), `expected_accuracy` (a tie counts one half) and `tie_rate`.
-
-    Raises:
-        ValueError: scores that are not finite (row named), or of different length.
-
-    Example:
-        >>> exclusion([0.5, 0.3, 0.2, 0.4], [0.1, 0.3, 0.6, 0.2])
-        {'n': 4, 'accuracy': 0.5, 'expected_accuracy': 0.625, 'tie_rate': 0.25}
-    """
-    true, twin = as_scores(scores_true, "scores_true", 1), as_scores(scores_twin, "scores_twin", 1)
-    if true.shape != twin.shape:
-        raise ValueError(f"scores_true and scores_twin must be of one length, got {len(true)} and {len(twin)}.")
-    wins, ties = float((true > twin).mean()), float((true == twin).mean())
-    return {"n": len(true), "accuracy": wins, "expected_accuracy": wins + ties / 2, "tie_rate": ties}

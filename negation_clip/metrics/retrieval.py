@@ -23,6 +23,7 @@ def retrieval(
     texts: Sequence[str] | None = None,
     image_ids: Sequence[Hashable] | None = None,
     allow_chance: bool = False,
+    per_query: bool = False,
 ) -> dict:
     """Ranks images for every text and texts for every image.
 
@@ -41,12 +42,15 @@ def retrieval(
             (`text_to_image` always speaks of columns. Merged rows and columns keep the higher score of each cell;
             it only matters if the duplicates were not encoded alike.)
         allow_chance: accept results no better than chance.
+        per_query: also return each query's rank.
 
     Returns:
         Dictionary with, for every k, `t2i_r{k}` and `i2t_r{k}` (hit@k) and `t2i_recall{k}` and `i2t_recall{k}` (true
         recall@k), all in [0, 1]; `rsum`, the sum of the six hit rates at 1, 5 and 10 in percentage points, whatever
         `ks` is; `n_texts`, `n_images` (after merging) and `n_images_without_text`, which stay in the gallery but
-        ask no image-to-text question.
+        ask no image-to-text question. With `per_query`, `t2i_ranks` and `i2t_ranks`: per query (after merging, images
+        without a text left out) the number of wrong candidates before the first right one, so that hit@k is the share
+        of ranks below k, and `bootstrap_interval` of it an interval.
 
     Raises:
         ValueError: scores that are not finite (row named), a text without image, an index out of range, `ks` that are
@@ -65,6 +69,8 @@ def retrieval(
 
         >>> retrieval([[.4, .6], [.4, .6]], [0, 1], ks=(1,), texts=["a red bus", "a red bus"])["t2i_r1"]
         1.0
+        >>> retrieval(scores, [0, 0, 1, 2, 2], per_query=True)["t2i_ranks"]
+        [0, 1, 1, 0, 1]
     """
     scores = as_scores(scores)
     positives = _positives(text_to_image, *scores.shape)
@@ -101,6 +107,8 @@ def retrieval(
     result["rsum"] = 100 * sum(_hit(ranks, k) for ranks in (text_ranks, image_ranks) for k in RSUM_KS)
     result["n_texts"], result["n_images"] = n_texts, n_images
     result["n_images_without_text"] = sum(not rows for rows in texts_of)
+    if per_query:
+        result["t2i_ranks"], result["i2t_ranks"] = ([int(r[0]) for r in ranks] for ranks in (text_ranks, image_ranks))
     return result
 
 

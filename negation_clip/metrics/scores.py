@@ -9,7 +9,7 @@ def as_scores(values, name: str = "scores", ndim: int = 2) -> np.ndarray:
     """Checks an array of scores.
 
     Args:
-        values: array-like of numbers with `ndim` dimensions; integers become float64.
+        values: array-like of numbers with `ndim` dimensions; integers become float64, `None` counts as not finite.
         name: what the caller calls the argument, for error messages.
         ndim: number of dimensions it must have.
 
@@ -17,10 +17,23 @@ def as_scores(values, name: str = "scores", ndim: int = 2) -> np.ndarray:
         The floating-point array, not copied where it already was one.
 
     Raises:
-        ValueError: no real numbers, a wrong number of dimensions, nothing in it, or a non-finite value (the first such
-            row is named).
+        ValueError: no real numbers, a wrong number of dimensions, rows of different length, nothing in it, or a
+            non-finite value (the first such row is named).
+
+    Example:
+        >>> as_scores([[1, 2], [3, 4]]).dtype
+        dtype('float64')
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        lengths = [np.size(row) if np.isscalar(row) else len(row) for row in values]
+        row = next((i for i, length in enumerate(lengths) if length != lengths[0]), 0)
+        raise ValueError(
+            f"{name} must have rows of one length: row {row} has {lengths[row]} entries, row 0 has {lengths[0]}."
+        ) from None
+    if array.dtype == object and {type(value) for value in array.flat} <= {float, int, type(None)}:
+        array = array.astype(np.float64)  # None becomes NaN
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got an array of {array.dtype}.")
     if array.dtype.kind != "f":
@@ -32,7 +45,7 @@ def as_scores(values, name: str = "scores", ndim: int = 2) -> np.ndarray:
     finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
     if not finite.all():
         raise ValueError(
-            f"{name}: row {int(np.argmin(finite))} holds NaN or infinity ({int((~finite).sum())} such row(s) of "
+            f"{name}: row {int(np.argmin(finite))} holds NaN, infinity or None ({int((~finite).sum())} such row(s) of "
             f"{len(array)}); a ranking of it would be meaningless. Look for non-finite embeddings."
         )
     return array

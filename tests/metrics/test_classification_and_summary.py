@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.metrics import roc_auc_score, top_k_accuracy_score
+from scipy.stats import bootstrap
+from sklearn.metrics import recall_score, roc_auc_score, top_k_accuracy_score
 
 from negation_clip.metrics import bootstrap_interval, presence_auc, radius_by_role, retention, zero_shot
 
@@ -19,6 +20,9 @@ def test_zero_shot_agrees_with_sklearn_without_ties():
     for key, k in (("accuracy", 1), ("top5", 5)):
         assert result[key] == pytest.approx(top_k_accuracy_score(labels, scores, k=k, labels=range(12)))
     assert (result["n"], result["n_classes"], result["tie_rate"]) == (200, 12, 0.0)
+    few = labels < 5  # classes without images play no part in the mean over classes
+    expected = recall_score(labels[few], scores[few].argmax(axis=1), labels=range(5), average="macro")
+    assert zero_shot(scores[few], labels[few])["mean_per_class"] == pytest.approx(expected)
 
 
 def test_zero_shot_counts_ties_against_the_label():
@@ -69,6 +73,36 @@ def test_bootstrap_interval_matches_the_normal_approximation_and_its_seed():
     json.dumps(interval)
 
 
+@pytest.mark.parametrize("kind", ["right or wrong", "real"])
+def test_bootstrap_interval_agrees_with_scipy(kind):
+    rng = np.random.default_rng(1)
+    values = (rng.random(120) < 0.8).astype(float) if kind == "right or wrong" else rng.exponential(size=120)
+    expected = bootstrap((values,), np.mean, n_resamples=20000, method="percentile", rng=0).confidence_interval
+    interval = bootstrap_interval(values, n_resamples=20000)
+    tolerance = 0.03 * (expected.high - expected.low)
+    assert (interval["low"], interval["high"]) == pytest.approx(tuple(expected), abs=max(tolerance, 1 / 120 + 1e-9))
+
+
+def test_bootstrap_interval_of_groups():
+    values = np.random.default_rng(2).random(60)
+    plain = bootstrap_interval(values, n_resamples=20000)
+    alone = bootstrap_interval(values, n_resamples=20000, groups=range(60))
+    assert alone == plain
+    # Every value three times: three times the number tells nothing new.
+    repeated = bootstrap_interval(np.repeat(values, 3), n_resamples=20000, groups=np.repeat(np.arange(60), 3).tolist())
+    assert [repeated[key] for key in ("mean", "low", "high")] == pytest.approx(
+        [plain[key] for key in ("mean", "low", "high")], abs=0.003
+    )
+    # Groups of unequal size, resampled literally.
+    groups = ["a"] * 30 + ["b"] * 20 + ["c"] * 5 + ["d"] * 5
+    parts = [values[[group == name for group in groups]] for name in "abcd"]
+    rng = np.random.default_rng(3)
+    means = [np.concatenate([parts[i] for i in rng.integers(4, size=4)]).mean() for _ in range(5000)]
+    interval = bootstrap_interval(values, n_resamples=20000, groups=groups)
+    assert [interval["low"], interval["high"]] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.01)
+    assert interval["mean"] == pytest.approx(values.mean())
+
+
 def test_bootstrap_interval_of_real_numbers_and_of_a_constant():
     values = np.random.default_rng(0).normal(2.0, 3.0, size=400)
     interval = bootstrap_interval(values)
@@ -84,6 +118,10 @@ def test_bootstrap_interval_refuses():
         bootstrap_interval([])
     with pytest.raises(ValueError, match="values: row 1"):
         bootstrap_interval([0, np.nan])
+    with pytest.raises(ValueError, match=r"groups must have one entry per value \(2\), got 1"):
+        bootstrap_interval([0, 1], groups=["a"])
+    with pytest.raises(ValueError, match="n_resamples must be at least 1, got 0"):
+        bootstrap_interval([0, 1], n_resamples=0)
 
 
 def test_retention_is_flat_and_only_of_shared_numbers():

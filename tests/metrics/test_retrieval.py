@@ -82,6 +82,40 @@ def test_equal_images_become_one():
     assert (merged["t2i_r1"], merged["n_images"], merged["n_images_without_text"]) == (1.0, 2, 0)
 
 
+def published_recall(scores, text_to_image, k):
+    """NegBench's computation, after CLIP_benchmark: share of queries with a hit among the first k, both ways."""
+    positives = np.zeros(scores.shape, bool)
+    positives[np.arange(len(scores)), text_to_image] = True
+    found = []
+    for table, right in ((scores, positives), (scores.T, positives.T)):
+        first = np.argsort(-table, axis=1)[:, :k]
+        true_positives = np.take_along_axis(right, first, axis=1).sum(axis=1)
+        found.append((true_positives / right.sum(axis=1) > 0).mean())
+    return found
+
+
+def test_agrees_with_the_published_computation_where_nothing_ties():
+    rng = np.random.default_rng(5)
+    images = np.repeat(np.arange(40), rng.integers(1, 6, size=40))
+    scores = rng.normal(size=(len(images), 40))
+    scores[np.arange(len(images)), images] += 1.5
+    result = retrieval(scores, images.tolist())
+    for k in (1, 5, 10):
+        assert [result[f"t2i_r{k}"], result[f"i2t_r{k}"]] == pytest.approx(published_recall(scores, images, k))
+
+
+def test_ranks_per_query_carry_the_hit_rates():
+    rng = np.random.default_rng(6)
+    scores, images = rng.normal(size=(30, 9)), rng.integers(8, size=30).tolist()
+    result = retrieval(scores, images, per_query=True)
+    assert len(result["t2i_ranks"]) == 30 and len(result["i2t_ranks"]) == len(set(images))
+    for direction in ("t2i", "i2t"):
+        for k in (1, 5, 10):
+            ranks = np.array(result[f"{direction}_ranks"])
+            assert result[f"{direction}_r{k}"] == (ranks < k).mean()
+    json.dumps(result)
+
+
 def test_a_constant_model_finds_nothing():
     result = retrieval(np.zeros((30, 30)), list(range(30)))
     assert result["rsum"] == 0.0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import importlib.util
 import json
 import pkgutil
 import sys
@@ -15,9 +16,12 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics.pairwise import cosine_similarity as sklearn_cosine
 
 from negation_clip import metrics
-from negation_clip.metrics import cosine_similarity, exclusion, negbench_mcq, strictly_right
+from negation_clip.metrics import cosine_similarity, negbench_mcq, strictly_right
+from negation_clip.metrics.negbench import OPTION_TYPES, SYNTHETIC_OPTION_TYPES
+from negation_clip.metrics.single_file import single_file
 
 MODULES = [module.name for module in pkgutil.iter_modules(metrics.__path__)]
+MEASURES = [name for name in MODULES if name != "single_file"]
 # Few distinct values, so that ties are common.
 COARSE = st.integers(0, 3).map(lambda value: value / 4)
 
@@ -27,6 +31,12 @@ def test_worked_examples(name):
     module = importlib.import_module(f"negation_clip.metrics.{name}")
     outcome = doctest.testmod(module)
     assert outcome.failed == 0 and outcome.attempted > 0
+
+
+@pytest.mark.parametrize("name", metrics.__all__)
+def test_every_public_function_says_what_it_does_and_shows_it(name):
+    documentation = getattr(metrics, name).__doc__
+    assert all(part in documentation for part in ("Args:", "Returns:", "Raises:", "Example:", ">>>"))
 
 
 @pytest.mark.parametrize("name", ["__init__", *MODULES])
@@ -40,6 +50,30 @@ def test_numpy_is_the_only_dependency(name):
         else:
             continue
         assert all(root == "numpy" or root in sys.stdlib_module_names for root in roots), roots
+
+
+@pytest.mark.parametrize("modules", [[name] for name in MEASURES] + [["negbench", "retrieval"], MEASURES])
+def test_any_modules_can_be_joined_into_one_file(modules, tmp_path):
+    source = single_file(*modules)
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    assert not any(node.level or node.module.startswith("negation_clip") for node in imports)
+    path = tmp_path / "joined.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("joined", path)
+    joined = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(joined)
+    outcome = doctest.testmod(joined)
+    assert outcome.failed == 0 and outcome.attempted > 0
+
+
+def test_joining_refuses(monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match="'negbensh' is none of negation_clip.metrics"):
+        single_file("negbensh")
+    (tmp_path / "a.py").write_text("from .b import g\nUNIT, f = 1, g\n", encoding="utf-8")
+    (tmp_path / "b.py").write_text("def g():\n    return 1\n\n\ndef f():\n    return 2\n", encoding="utf-8")
+    monkeypatch.setattr("negation_clip.metrics.single_file.files", lambda package: tmp_path)
+    with pytest.raises(ValueError, match="'a' and 'b' both define 'f'"):
+        single_file("a")
 
 
 # --- multiple choice -----------------------------------------------------------------------------------------------
@@ -90,6 +124,35 @@ def test_a_constant_model_gets_nothing_right(m, expected):
     assert (result["strict_accuracy"], result["expected_accuracy"], result["tie_rate"]) == (0.0, expected, 1.0)
 
 
+def published_mcq(scores, answers, templates, synthetic):
+    """NegBench's own computation: an arg-max, accuracies by template, and how often each wrong option was taken."""
+    predicted = scores.argmax(axis=1)
+    right = predicted == answers
+    by_template = {name: right[templates == name].mean() for name in ("positive", "negative", "hybrid")}
+    types = dict(enumerate(("positive", "hybrid", "hybrid", "negative"))) if synthetic else {}
+    types = types or {1: "hybrid", 2: "positive", 3: "negative"}
+    wrong = predicted[~right]
+    return right.mean(), by_template, {f"{i}:{types[i]}": (wrong == i).sum() for i in np.unique(wrong).tolist()}
+
+
+@pytest.mark.parametrize("synthetic", [False, True])
+def test_mcq_agrees_with_the_published_computation_where_nothing_ties(synthetic):
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(300, 4))
+    answers = rng.integers(4, size=300) if synthetic else np.zeros(300, int)
+    templates = rng.choice(["positive", "negative", "hybrid"], size=300)
+    accuracy, by_template, wrong = published_mcq(scores, answers, templates, synthetic)
+    result = negbench_mcq(scores, answers, templates, SYNTHETIC_OPTION_TYPES if synthetic else OPTION_TYPES)
+    assert result["strict_accuracy"] == result["expected_accuracy"] == pytest.approx(accuracy)
+    assert result["accuracy_by_template"] == pytest.approx(by_template)
+    assert result["chosen_wrong"] == wrong
+
+
+def test_the_published_computation_finds_a_constant_model_perfect():
+    templates = np.array(["positive", "negative", "hybrid"])
+    assert published_mcq(np.zeros((3, 4)), np.zeros(3, int), templates, False)[0] == 1.0
+
+
 def test_chosen_wrong_keeps_options_of_one_type_apart_and_shares_ties():
     result = negbench_mcq(
         [[0, 9, 1, 1], [0, 1, 9, 1], [5, 1, 5, 5], [9, 0, 0, 0]],
@@ -117,6 +180,8 @@ def test_accuracy_by_template_has_only_templates_with_questions():
     [
         ({"scores": [[1.0, 0.0], [np.nan, 0.0]]}, r"scores: row 1 holds NaN"),
         ({"scores": [[1.0, 0.0], [np.inf, 0.0]]}, r"scores: row 1 holds NaN"),
+        ({"scores": [[1.0, 0.0], [None, 0.0]]}, r"scores: row 1 holds NaN, infinity or None"),
+        ({"scores": [[1.0, 0.0], [1.0]]}, "scores must have rows of one length: row 1 has 1 entries, row 0 has 2"),
         ({"scores": [[1.0], [0.0]]}, "at least two options"),
         ({"scores": [1.0, 0.0]}, "2 dimension"),
         ({"scores": [[1j, 0.0], [0.0, 1.0]]}, "scores must hold real numbers, got an array of complex128"),
@@ -136,24 +201,6 @@ def test_mcq_refuses(change, message):
     arguments = {"scores": [[1.0, 0.0], [0.0, 1.0]], "answers": [0, 0]} | change
     with pytest.raises(ValueError, match=message):
         negbench_mcq(**arguments)
-
-
-# --- exclusion -----------------------------------------------------------------------------------------------------
-
-
-@given(arrays(np.float64, (7, 2), elements=COARSE))
-def test_exclusion_is_two_way_choice_with_the_answer_first(scores):
-    result, mcq = exclusion(*scores.T), negbench_mcq(scores, np.zeros(7, int))
-    assert result["accuracy"] == mcq["strict_accuracy"]
-    assert result["expected_accuracy"] == pytest.approx(mcq["expected_accuracy"])
-    assert result["tie_rate"] == mcq["tie_rate"]
-
-
-def test_exclusion_refuses():
-    with pytest.raises(ValueError, match="of one length, got 2 and 1"):
-        exclusion([1, 2], [1])
-    with pytest.raises(ValueError, match="scores_twin: row 1"):
-        exclusion([1, 2], [1, np.nan])
 
 
 # --- cosine --------------------------------------------------------------------------------------------------------
