@@ -33,6 +33,18 @@ def _evaluate(**options) -> None:
     print(json.dumps(evaluate_world(**options), indent=2))
 
 
+def _convert_clip(**options) -> None:
+    from negation_clip.convert import convert_clip
+
+    print(convert_clip(**options))
+
+
+def _convert_stretch(**options) -> None:
+    from negation_clip.convert import stretch_clip
+
+    print(stretch_clip(**options))
+
+
 def _convert_lorentz(**options) -> None:
     from negation_clip.convert import convert_lorentz
 
@@ -103,6 +115,23 @@ def make_parser() -> argparse.ArgumentParser:
     text = "published checkpoints to folders that from_pretrained loads"
     convert = commands.add_parser("convert", help=text, description=text)
     convert = convert.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    clip = command(convert, "clip", _convert_clip, "CLIP by OpenAI, OpenCLIP, LongCLIP and alike, with its card")
+    clip.add_argument("checkpoint", help="published .pt, .pth or .safetensors file")
+    clip.add_argument("output_dir", metavar="out_dir", help="folder to write; must be empty or not exist")
+    clip.add_argument("--activation", help="quick_gelu or gelu, as the model was trained; needed if no file tells")
+    clip.add_argument("--heads", type=int, help="attention heads of the image tower, by default as published")
+    clip.add_argument("--text-heads", type=int, help="attention heads of the text tower, by default width / 64")
+    clip.add_argument("--open-clip-config", metavar="FILE", help="open_clip_config.json of the model on the Hub")
+    clip.add_argument("--tokenizer", help="folder or Hub id of a tokenizer, by default CLIP's")
+    clip.add_argument("--ignore", nargs="+", metavar="NAME", help="leave out keys that begin with this")
+    clip.add_argument("--reference", metavar="FILE", help=".npz or .safetensors with embeddings that must come out")
+    clip.add_argument("--tolerance", type=float, help="largest difference from them")
+    clip.add_argument("--base", help="checkpoint or folder that this one was tuned from, and must differ from")
+    stretch = command(convert, "stretch", _convert_stretch, "a CLIP to one with a longer text context")
+    stretch.add_argument("model", help="folder or Hub id of a CLIP with its processor")
+    stretch.add_argument("output_dir", metavar="out_dir", help="folder to write; must be empty or not exist")
+    stretch.add_argument("--context-length", type=int, help="tokens per text, by default 248")
+    stretch.add_argument("--kept", type=int, help="how many positions stay as they are, by default 20")
     lorentz = command(convert, "lorentz", _convert_lorentz, "MERU, HyCoCLIP and PHyCLIP, with processor and card")
     lorentz.add_argument("checkpoint", help="published .pth file, or its state dict as .pth or .safetensors")
     lorentz.add_argument("output_dir", metavar="out_dir", help="folder to write; must not exist")
@@ -110,7 +139,7 @@ def make_parser() -> argparse.ArgumentParser:
     lorentz.add_argument("--preset", help="published architecture: vit-s, vit-b or vit-l")
     lorentz.add_argument("--heads", type=int, help="attention heads of the image tower, where there is no preset")
     lorentz.add_argument("--text-heads", type=int, help="attention heads of the text tower, by default width / 64")
-    lorentz.add_argument("--tokenizer", help="folder or Hub id of CLIP's tokenizer")
+    lorentz.add_argument("--tokenizer", help="folder or Hub id of a tokenizer, by default CLIP's")
     lorentz.add_argument("--score", help="what to rank by: distance, or inner as in the published evaluation")
     lorentz.add_argument("--product", help="distance of the product: l1, or l2 for that ablation")
     return parser

@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import pickle
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +18,10 @@ from pathlib import Path
 
 import torch
 
-logger = logging.getLogger(__name__)
+from .checkpoints import Layout, load_checkpoint
+from .clip_tokenizer import load_tokenizer
 
-CLIP_TOKENIZER = "openai/clip-vit-base-patch32"
-CLIP_VOCABULARY = 49408
+logger = logging.getLogger(__name__)
 
 # What a checkpoint does not tell: the loss that it was trained with, by family. MERU knows no boxes; for others the
 # published code contrasts them with full images and captions.
@@ -85,101 +83,6 @@ class Preset:
 PRESETS = {"vit-s": Preset(384, 12, 12), "vit-b": Preset(768, 12, 12), "vit-l": Preset(1024, 24, 16)}
 
 
-def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
-    """Reads the state dict of a model from a file without running any code in it.
-
-    Args:
-        path (`str` or `Path`): a `.safetensors` file, or a torch file of a state dict or of a dict with one under
-            `"model"`, as training writes it.
-
-    Returns:
-        `dict[str, torch.Tensor]`: on the CPU.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: for a file that is damaged, holds pickled code, or holds no state dict.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no such checkpoint file: {path}")
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise ValueError(f"{path} is no safetensors file, or a damaged one: {error}") from error
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        what = f"`{found[1]}`" if found else "something"
-        raise ValueError(
-            f"{path} holds {what} besides tensors and plain containers, or is damaged. A pickle can run any code "
-            "while it is read, so it was not read. If you trust its source, save the state dict alone where it was "
-            'made: torch.save({"model": model.state_dict()}, path)'
-        ) from error
-    except (RuntimeError, EOFError, KeyError, AttributeError, ValueError, OSError) as error:
-        raise ValueError(f"{path} is no torch checkpoint, or a damaged one: {error}") from error
-    state = content.get("model", content) if isinstance(content, Mapping) else content
-    if not isinstance(state, Mapping) or not state:
-        raise ValueError(f"{path} holds {_describe(state)}, not a state dict nor a dict with one under 'model'")
-    if odd := [key for key, value in state.items() if not (isinstance(key, str) and isinstance(value, torch.Tensor))]:
-        where = "under 'model'" if state is not content else "at the top"
-        raise ValueError(f"{path} holds no state dict {where}: {odd[0]!r} is {_describe(state[odd[0]])}, not a tensor")
-    return dict(state)
-
-
-def _describe(value) -> str:
-    return f"an empty {type(value).__name__}" if isinstance(value, Mapping) and not value else type(value).__name__
-
-
-class _Layout:
-    """The tensors of a checkpoint, taken out one by one with their shapes checked.
-
-    Args:
-        state: the state dict.
-        path: of the file, for messages.
-    """
-
-    def __init__(self, state: Mapping[str, torch.Tensor], path: Path):
-        self.left = dict(state)
-        self.path = path
-
-    def error(self, text: str) -> ValueError:
-        return ValueError(f"{self.path}: {text}")
-
-    def shape(self, key: str, axes: int) -> tuple[int, ...]:
-        """Shape of a tensor that must be there with so many axes."""
-        if key not in self.left:
-            raise self.error(
-                f"there is no key {key!r}. This is not the layout of a MERU, HyCoCLIP or PHyCLIP checkpoint; its "
-                f"{len(self.left)} keys begin with {', '.join(list(self.left)[:4])}"
-            )
-        shape = tuple(self.left[key].shape)
-        if len(shape) != axes:
-            raise self.error(f"{key!r} has shape {shape}, which must have {axes} axes")
-        return shape
-
-    def count(self, pattern: str) -> int:
-        """How many are there of something numbered from 0, such as `r"visual\\.blocks\\.(\\d+)\\."`."""
-        found = {int(match[1]) for key in self.left if (match := re.match(pattern, key))}
-        if missing := set(range(max(found, default=-1) + 1)) - found:
-            raise self.error(f"of {pattern} there are numbers {sorted(found)}, and {sorted(missing)} are missing")
-        return len(found)
-
-    def take(self, key: str, *shape: int) -> torch.Tensor:
-        """Removes and returns a tensor as float32, of the given shape and finite."""
-        found = self.shape(key, len(shape))
-        if found != shape:
-            raise self.error(f"{key!r} has shape {found} where the other tensors call for {shape}")
-        tensor = self.left.pop(key).float()
-        if not tensor.isfinite().all():
-            raise self.error(f"{key!r} holds values that are not finite")
-        return tensor
-
-
 @dataclass(frozen=True)
 class _Architecture:
     """What the shapes of a checkpoint tell."""
@@ -202,7 +105,7 @@ class _Architecture:
         return self.grid * self.patch
 
     @classmethod
-    def of(cls, layout: _Layout) -> _Architecture:
+    def of(cls, layout: Layout) -> _Architecture:
         width, channels, patch, columns = layout.shape("visual.patch_embed.proj.weight", 4)
         if channels != 3 or patch != columns:
             raise layout.error(
@@ -318,7 +221,7 @@ def convert_state_dict(
     Raises:
         ValueError: for a key that is missing, not expected, of another shape, or not finite.
     """
-    layout = _Layout(state, Path(path))
+    layout = Layout(state, Path(path), "a MERU, HyCoCLIP or PHyCLIP checkpoint")
     a = _Architecture.of(layout)
     new, take = {}, layout.take
     d, t = a.width, a.text_width
@@ -381,35 +284,9 @@ def convert_state_dict(
     if mask is not None and not torch.equal(mask.bool(), torch.ones(a.context, a.context).triu(1).bool()):
         raise layout.error("'textual.attn_mask' is not causal: the text tower is of another kind")
     may_be_left = {*IGNORED_KEYS, *(DEAD_SCALARS if a.factors is not None else ())}
-    if unknown := sorted(layout.left.keys() - may_be_left):
-        more = f" and {len(unknown) - 4} more" if len(unknown) > 4 else ""
-        raise layout.error(f"unexpected keys {', '.join(unknown[:4])}{more}: not a layout that is known")
+    layout.refuse_rest(may_be_left)
     ignored = [key for key in state if key in may_be_left]
-    return new, {"architecture": a, **pixels}, ignored
-
-
-def _load_tokenizer(tokenizer: str | Path | None, architecture: _Architecture):
-    """The tokenizer, checked against the text tower; None if none was named and CLIP's is not within reach."""
-    from transformers import AutoTokenizer
-
-    if tokenizer is None:
-        if architecture.vocabulary != CLIP_VOCABULARY:
-            return None
-        try:
-            loaded = AutoTokenizer.from_pretrained(CLIP_TOKENIZER)
-        except OSError:
-            return None
-    else:
-        loaded = AutoTokenizer.from_pretrained(tokenizer)
-    last = architecture.vocabulary - 1
-    if len(loaded) != architecture.vocabulary or loaded.eos_token_id != last or loaded.bos_token_id != last - 1:
-        raise ValueError(
-            f"the tokenizer {str(tokenizer)!r} has {len(loaded)} tokens, start token {loaded.bos_token_id} and end "
-            f"token {loaded.eos_token_id}; the checkpoint's text tower needs {architecture.vocabulary}, {last - 1} "
-            f"and {last}"
-        )
-    loaded.model_max_length = architecture.context
-    return loaded
+    return {name: value.float() for name, value in new.items()}, {"architecture": a, **pixels}, ignored
 
 
 def _card(name: str, family: str, source: Path, facts: dict, ignored: list[str], tokenizer, config):
@@ -485,9 +362,9 @@ def convert_lorentz(
         preset (`str`, *optional*): published architecture, one of `PRESETS`: `"vit-s"`, `"vit-b"`, `"vit-l"`.
         heads (`int`, *optional*): attention heads of the image tower, if there is no preset.
         text_heads (`int`, *optional*): attention heads of the text tower; by default its width / 64.
-        tokenizer (`str` or `Path`, *optional*): folder or Hub id of CLIP's tokenizer. By default, for CLIP's
-            vocabulary, that of `openai/clip-vit-base-patch32`, if it is cached or the Hub can be reached; without any,
-            the folder has an image processor only, and the card says so.
+        tokenizer (`str` or `Path`, *optional*): folder or Hub id of the tokenizer. By default CLIP's, which the
+            package carries, if the text tower has CLIP's vocabulary; without any, the folder has an image processor
+            only, and the card says so.
         score (`str`): what `similarity` ranks by: `"distance"`, the distance of training; `"inner"`, the sum of
             Lorentz inner products, by which the published code evaluates.
         product (`str`): `"l1"`, or `"l2"` for the ablation of that name.
@@ -520,7 +397,7 @@ def convert_lorentz(
     a = facts["architecture"]
     family = _family(a, family)
     heads, text_heads = _heads(a, preset, heads, text_heads)
-    loaded_tokenizer = _load_tokenizer(tokenizer, a)
+    loaded_tokenizer = load_tokenizer(tokenizer, a.vocabulary, a.context)
 
     config = PhyClipConfig(
         vision_config={

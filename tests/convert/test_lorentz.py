@@ -405,6 +405,15 @@ def test_without_a_tokenizer_the_card_says_so(tmp_path, caplog):
     assert AutoImageProcessor.from_pretrained(folder, backend="pil").size == {"height": 12, "width": 12}
 
 
+def test_tokenizer_is_clips_where_the_vocabulary_is(tmp_path):
+    path = save(checkpoint("phyclip", vocabulary=49408), tmp_path / "model.pth")
+    folder = convert_lorentz(path, tmp_path / "out", **HEADS)
+    tokenizer = AutoProcessor.from_pretrained(folder, backend="pil").tokenizer
+    assert tokenizer("a photo of a cat")["input_ids"] == [49406, 320, 1125, 539, 320, 2368, 49407]
+    assert tokenizer.model_max_length == CONTEXT
+    assert "no tokenizer" not in ModelCard.load(folder / "README.md").text
+
+
 def test_command_line_converts(tmp_path, capsys):
     path = save(checkpoint("phyclip"), tmp_path / "model.pth")
     arguments = ["convert", "lorentz", str(path), str(tmp_path / "out"), "--heads", "3", "--text-heads", "2"]

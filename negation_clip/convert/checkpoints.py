@@ -1,0 +1,124 @@
+"""Checkpoint files, read without running any code in them, and their tensors, taken out one by one."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+
+def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> dict[str, torch.Tensor]:
+    """Reads the state dict of a model from a file without running any code in it.
+
+    Args:
+        path (`str` or `Path`): a `.safetensors` file, or a torch file of a state dict or of a dict with one under one
+            of `wrappers`, as training writes it.
+        wrappers (sequence of `str`): keys under which the state dict may be.
+
+    Returns:
+        `dict[str, torch.Tensor]`: on the CPU.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for a file that is damaged, holds pickled code, or holds no state dict.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no such checkpoint file: {path}")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is no safetensors file, or a damaged one: {error}") from error
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"`{found[1]}`" if found else "something"
+        raise ValueError(
+            f"{path} holds {what} besides tensors and plain containers, or is damaged. A pickle can run any code "
+            "while it is read, so it was not read. If you trust its source, save the state dict alone where it was "
+            'made: torch.save({"model": model.state_dict()}, path)'
+        ) from error
+    except (RuntimeError, EOFError, KeyError, AttributeError, ValueError, OSError) as error:
+        raise ValueError(f"{path} is no torch checkpoint, or a damaged one: {error}") from error
+    found = [key for key in wrappers if isinstance(content, Mapping) and key in content]
+    if len(found) > 1:
+        raise ValueError(f"{path} has both {found[0]!r} and {found[1]!r}: save the state dict that is meant alone")
+    state = content[found[0]] if found else content
+    known = " or ".join(repr(key) for key in wrappers)
+    if not isinstance(state, Mapping) or not state:
+        raise ValueError(f"{path} holds {_describe(state)}, not a state dict nor a dict with one under {known}")
+    if odd := [key for key, value in state.items() if not (isinstance(key, str) and isinstance(value, torch.Tensor))]:
+        where = f"under {found[0]!r}" if found else "at the top"
+        raise ValueError(f"{path} holds no state dict {where}: {odd[0]!r} is {_describe(state[odd[0]])}, not a tensor")
+    return dict(state)
+
+
+def _describe(value) -> str:
+    return f"an empty {type(value).__name__}" if isinstance(value, Mapping) and not value else type(value).__name__
+
+
+class Layout:
+    """The tensors of a checkpoint, taken out one by one with their shapes checked.
+
+    Args:
+        state: the state dict; is not changed.
+        path: of the file, for messages.
+        name: of the layout, for messages.
+
+    Attributes:
+        left (`dict[str, torch.Tensor]`): what was not taken yet.
+    """
+
+    def __init__(self, state: Mapping[str, torch.Tensor], path: Path, name: str):
+        self.left = dict(state)
+        self.path = path
+        self.name = name
+
+    def error(self, text: str) -> ValueError:
+        return ValueError(f"{self.path}: {text}")
+
+    def shape(self, key: str, axes: int) -> tuple[int, ...]:
+        """Shape of a tensor that must be there with so many axes."""
+        if key not in self.left:
+            raise self.error(
+                f"there is no key {key!r}. This is not the layout of {self.name}; its {len(self.left)} keys begin "
+                f"with {', '.join(list(self.left)[:4])}"
+            )
+        shape = tuple(self.left[key].shape)
+        if len(shape) != axes:
+            raise self.error(f"{key!r} has shape {shape}, which must have {axes} axes")
+        return shape
+
+    def count(self, pattern: str) -> int:
+        """How many are there of something numbered from 0, such as `r"visual\\.blocks\\.(\\d+)\\."`."""
+        found = {int(match[1]) for key in self.left if (match := re.match(pattern, key))}
+        if missing := set(range(len(found))) - found:
+            raise self.error(f"of {pattern} there are numbers {sorted(found)}, and {sorted(missing)} are missing")
+        return len(found)
+
+    def take(self, key: str, *shape: int) -> torch.Tensor:
+        """Removes and returns a tensor, of the given shape and finite, in its own dtype."""
+        found = self.shape(key, len(shape))
+        if found != shape:
+            raise self.error(f"{key!r} has shape {found} where the other tensors call for {shape}")
+        tensor = self.left.pop(key)
+        if not tensor.isfinite().all():
+            raise self.error(f"{key!r} holds values that are not finite")
+        return tensor
+
+    def refuse_rest(self, may_be_left: Sequence[str] = ()) -> None:
+        """Raises if anything is left over but these keys."""
+        if unknown := sorted(self.left.keys() - set(may_be_left)):
+            more = f" and {len(unknown) - 4} more" if len(unknown) > 4 else ""
+            raise self.error(f"unexpected keys {', '.join(unknown[:4])}{more}: not a layout that is known")
+
+
+__all__ = ["Layout", "load_checkpoint"]
