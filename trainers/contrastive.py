@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.utils import is_in_notebook
 
 
 @dataclass
 class ContrastiveTrainingArguments(TrainingArguments):
     """`TrainingArguments` with what suits a loss over pairs; see the subclasses.
+
+    Unless `disable_tqdm` is given, progress bars are shown in terminals and notebooks only.
 
     Args:
         max_length (`int`, *optional*): tokens per caption; the model's context by default.
@@ -23,9 +27,14 @@ class ContrastiveTrainingArguments(TrainingArguments):
 
     remove_unused_columns: bool = field(default=False, metadata={"help": "must stay off: the collator reads columns"})
     dataloader_drop_last: bool = field(default=True, metadata={"help": "drop the last, smaller batch in training"})
+    dataloader_pin_memory: bool = field(
+        default_factory=torch.accelerator.is_available, metadata={"help": "pin memory, for copies to an accelerator"}
+    )
     max_length: int | None = field(default=None, metadata={"help": "tokens per caption; the model's context"})
 
     def __post_init__(self):
+        if self.disable_tqdm is None and not (sys.stderr.isatty() or is_in_notebook()):
+            self.disable_tqdm = True
         super().__post_init__()
         if self.remove_unused_columns:
             raise ValueError("remove_unused_columns=True would drop the captions before the collator reads them")

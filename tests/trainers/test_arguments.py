@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
+import torch
 
 from negation_clip.trainers.arguments import parse_arguments
+from negation_clip.trainers.phyclip_trainer import PhyClipTrainingArguments
 
 
 @dataclass
@@ -108,3 +110,17 @@ def test_missing_file_and_help(parse, tmp_path, capsys):
     assert stopped.value.code == 0
     assert "What it does:\n\n    python script.py" in shown and "5 % of the time (default: 0.1)" in shown
     assert "--config" in shown
+
+
+@pytest.mark.parametrize(
+    ("terminal", "option", "silent"), [(True, None, False), (False, None, True), (False, False, False)]
+)
+def test_progress_bars_are_for_terminals(terminal, option, silent, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    arguments = PhyClipTrainingArguments(output_dir=str(tmp_path), disable_tqdm=option, use_cpu=True)
+    assert arguments.disable_tqdm == silent
+
+
+def test_memory_is_pinned_for_accelerators_only(tmp_path):
+    arguments = PhyClipTrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    assert arguments.dataloader_pin_memory == torch.accelerator.is_available()
