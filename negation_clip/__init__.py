@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from .evaluation import Encoder
     from .modeling.configuration_hanclip import HanClipConfig
     from .modeling.configuration_phyclip import PhyClipConfig
+    from .modeling.configuration_steered import SteeredClipConfig
     from .modeling.modeling_hanclip import HanClipModel, HanClipOutput
     from .modeling.modeling_phyclip import PhyClipModel, PhyClipOutput
+    from .modeling.modeling_steered import SteeredClipModel
+    from .trainers.fit_steering import fit_steering
     from .trainers.hanclip_trainer import HanClipTrainer
     from .trainers.phyclip_trainer import PhyClipTrainer
 
@@ -36,8 +39,11 @@ __all__ = [
     "PhyClipModel",
     "PhyClipOutput",
     "PhyClipTrainer",
+    "SteeredClipConfig",
+    "SteeredClipModel",
     "convert_lorentz",
     "embedded_path",
+    "fit_steering",
     "load_embedded",
     "load_scenes",
 ]
@@ -52,8 +58,11 @@ _EXPORTS = {
     "PhyClipModel": "modeling.modeling_phyclip",
     "PhyClipOutput": "modeling.modeling_phyclip",
     "PhyClipTrainer": "trainers.phyclip_trainer",
+    "SteeredClipConfig": "modeling.configuration_steered",
+    "SteeredClipModel": "modeling.modeling_steered",
     "convert_lorentz": "convert",
     "embedded_path": "embedded",
+    "fit_steering": "trainers.fit_steering",
     "load_embedded": "embedded",
     "load_scenes": "data.scenes",
 }

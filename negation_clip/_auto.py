@@ -33,6 +33,7 @@ class LazyModel:
 MODELS = (
     LazyModel("hanclip", "configuration_hanclip:HanClipConfig", "modeling_hanclip:HanClipModel"),
     LazyModel("phyclip", "configuration_phyclip:PhyClipConfig", "modeling_phyclip:PhyClipModel"),
+    LazyModel("steered_clip", "configuration_steered:SteeredClipConfig", "modeling_steered:SteeredClipModel"),
 )
 
 

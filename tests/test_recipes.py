@@ -1,5 +1,6 @@
 """Every recipe runs, in a tiny form."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,14 @@ from negation_clip.demo import find_recipe
 FOLDER = find_recipe("tiny").parent
 PRETRAIN = sorted(path.stem for path in FOLDER.glob("pretrain_*.yaml"))
 PHYCLIP = sorted(path.stem for path in FOLDER.glob("phyclip_*.yaml"))
-HANCLIP = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in PRETRAIN + PHYCLIP)
+STEERING = sorted(path.stem for path in FOLDER.glob("steering*.yaml"))
+HANCLIP = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in PRETRAIN + PHYCLIP + STEERING)
 
 
 def test_none_is_left_out():
     assert {"hanclip", "paper", "tiny"} <= set(HANCLIP) and "pretrain_clip" in PRETRAIN
     assert PHYCLIP == ["phyclip_paper", "phyclip_scenes", "phyclip_tiny"]
+    assert STEERING == ["steering", "steering_paper", "steering_tiny"]
 
 
 def arguments_of(name: str, options: dict) -> list[str]:
@@ -99,3 +102,25 @@ def test_phyclip_recipe(name, tmp_path):
     for key in ("learning_rate", "warmup_steps", "weight_decay"):
         if key in recipe:
             assert getattr(parse(arguments_of(name, small))[1], key) == recipe[key]
+
+
+@pytest.mark.parametrize("name", STEERING)
+def test_steering_recipe(name, tmp_path):
+    from negation_clip.trainers.fit_steering import main, parse
+
+    pytest.importorskip("sklearn")
+    recipe = yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8"))
+    small = {"output_dir": tmp_path / "run", "model": "base", "holdout": 4, "validation_size": 4, "layer_blocks": 1}
+    if "pairs" in recipe:
+        pairs = {f"a {noun} with a hat": f"a {noun} without a hat" for noun in "dog cat owl bus tree car".split()}
+        (tmp_path / "pairs.json").write_text(json.dumps(pairs), "utf-8")
+        small |= {"pairs": tmp_path / "pairs.json"}
+    else:
+        small |= {"size": 12}
+    found = main(*parse(arguments_of(name, small)))
+    config = yaml.safe_load((Path(found["model"]) / "config.json").read_text("utf-8"))
+    assert config["gate"] == recipe["gate"] == found["chosen"]["gate"]
+    if recipe["validation"] == "none":
+        assert config["alpha"] == recipe["alpha"] and config["layers"] is None and not found["grid"]
+    else:
+        assert sorted({row["alpha"] for row in found["grid"]}) == [0, *recipe["alphas"]]

@@ -210,7 +210,10 @@ class Encoder:
         if self.max_length is not None and max(lengths) > self.max_length:
             self.n_truncated, _ = self.report_truncation(texts)
         if self.cache_dir is not None:
-            embeds = self._cached("texts", map(str.encode, unique), lambda: self._encode_texts(unique, lengths))
+            contents = [text.encode() for text in unique]
+            if (mask := self._steer_mask(unique)) is not None:
+                contents.append(bytes(mask))
+            embeds = self._cached("texts", contents, lambda: self._encode_texts(unique, lengths))
         else:
             embeds = self._encode_texts(unique, lengths)
         return embeds[rows]
@@ -380,16 +383,9 @@ class Encoder:
         with self._inference(), self._bar(len(texts), "texts") as bar:
             for start in range(0, len(texts), self.batch_size):
                 batch = [texts[i] for i in order[start : start + self.batch_size]]
-                inputs = self.processor.tokenizer(
-                    batch,
-                    padding="max_length" if self._pads_to_context else "longest",
-                    truncation=self.max_length is not None,
-                    max_length=self.max_length,
-                    return_tensors="pt",
-                )
-                if self._pads_to_context:
-                    inputs.pop("attention_mask", None)
-                inputs.pop("token_type_ids", None)
+                inputs = self.tokenize(batch)
+                if (mask := self._steer_mask(batch)) is not None:
+                    inputs |= self._steering(batch, mask)
                 embeds.append(self._features(self.model.get_text_features, inputs))
                 bar.update(len(batch))
         result = np.concatenate(embeds)
@@ -397,11 +393,59 @@ class Encoder:
         restored[order] = result
         return restored
 
+    def tokenize(self, texts: list[str]) -> dict[str, torch.Tensor]:
+        """Token ids as the model's text tower was trained to read them.
+
+        Args:
+            texts: captions; one beyond `max_length` tokens is cut, its end token kept.
+
+        Returns:
+            `input_ids` `(n, L)` and, unless the model reads padding, `attention_mask` `(n, L)`, on the model's device.
+        """
+        inputs = self.processor.tokenizer(
+            texts,
+            padding="max_length" if self._pads_to_context else "longest",
+            truncation=self.max_length is not None,
+            max_length=self.max_length,
+            return_tensors="pt",
+        )
+        if self._pads_to_context:
+            inputs.pop("attention_mask", None)
+        inputs.pop("token_type_ids", None)
+        return {name: value.to(self.device) for name, value in inputs.items()}
+
     def _features(self, method, inputs) -> np.ndarray:
         inputs = {name: value.to(self.device) for name, value in inputs.items()}
         features = method(**inputs)
         # transformers 5 returns an output object whose `pooler_output` is projected; older versions return a tensor.
         return getattr(features, "pooler_output", features).float().cpu().numpy()
+
+    def _steer_mask(self, texts: list[str]) -> list[bool] | None:
+        """Which texts a steered model is to steer, where that is a matter of wording, which it does not see."""
+        config = self.model.config
+        if config.model_type != "steered_clip" or (config.gate != "cue" and config.direction != "query"):
+            return None
+        from negation_clip.queries import parse
+
+        return [parse(text).negated for text in texts]
+
+    def _steering(self, texts: list[str], mask: list[bool]) -> dict[str, torch.Tensor]:
+        """What a steered model needs to be told of texts, of which `mask` says the negated ones."""
+        config = self.model.config
+        if config.direction != "query":
+            return {"steer_mask": torch.tensor(mask)}
+        directions = torch.zeros(len(texts), *self.model.steering.directions.shape, device=self.device)
+        if any(mask):
+            splits = [split_query(text) for text, negated in zip(texts, mask, strict=True) if negated]
+            things = [[noun_phrase(thing) for thing in split.absent] for split in splits]
+            kept = [split.present or NEUTRAL_TEXT for split in splits]
+            affirmed = [
+                " and ".join([split.present, *denied] if split.present else denied)
+                for split, denied in zip(splits, things, strict=True)
+            ]
+            rows = torch.tensor(mask, device=self.device)
+            directions[rows] = self.model.query_directions(self.tokenize(kept), self.tokenize(affirmed)).float()
+        return {"steer_directions": directions}
 
     def report_truncation(self, texts: Sequence[str]) -> tuple[int, int]:
         """Counts texts beyond `max_length` tokens, and warns if there are any.
@@ -492,6 +536,11 @@ class Encoder:
             digest.update(json.dumps(processor, sort_keys=True, default=str).encode())
         else:
             digest.update(self._encode_texts(["a picture with no cat"], [1]).tobytes())
+            if self.model.config.model_type == "steered_clip":  # the gate may pass the probe's text by
+                from negation_clip.modeling.configuration_steered import STEERING_OPTIONS
+
+                options = [getattr(self.model.config, name) for name in STEERING_OPTIONS]
+                digest.update(json.dumps(options).encode())
             vocabulary = sorted(self.processor.tokenizer.get_vocab().items())
             digest.update(f"{vocabulary} {self.max_length}".encode())
         return digest.hexdigest()
