@@ -2,12 +2,13 @@
 
     python benchmarks/geometry_table.py --output runs/geometry
     python benchmarks/geometry_table.py --output runs/geometry --only phyclip:1,clip:0
-    python benchmarks/geometry_table.py --only phyclip:0 --set max_steps=20 --output /tmp/look
+    python benchmarks/geometry_table.py --only phyclip:0 --set max_steps=20 --output runs/look
 
 Every variant of `benchmarks/geometry_table.yaml` is trained from scratch with the recipe `phyclip_scenes` and each
 seed, and measured on the test split: naming single objects, also by the is-a tree, retrieval, and the composition
 tests in SugarCrepe's form. A run that has been measured with the same options is kept, and one that was broken off
-goes on from its checkpoint, so that the table can be finished over several days. Writes `geometry.md` (mean ± sample
+goes on from its checkpoint, so that the table can be finished over several days. A folder whose runs have other
+options is refused. Writes `geometry.md` (mean ± sample
 standard deviation over the seeds there are) and `geometry.json`.
 """
 
@@ -95,27 +96,52 @@ def measure(encoder: Encoder, split: str, size: int, pixels: int) -> dict:
 
 def options_of(variant: dict, seed: int, given: list[str]) -> dict:
     """All that a run depends on: the recipe, the variant, and what was given for every run."""
+    if wrong := [item for item in given if "=" not in item]:
+        raise ValueError(f"--set {wrong[0]}: give OPTION=VALUE")
     recipe = yaml.safe_load(find_recipe("phyclip_scenes").read_text("utf-8"))
     del recipe["output_dir"]
     more = {name: yaml.safe_load(text) for name, text in (item.split("=", 1) for item in given)}
     return {**recipe, **variant, **more, "seed": seed}
 
 
+def earlier(name: str, options: dict, args: argparse.Namespace) -> dict:
+    """What an earlier call has done of a run; changes nothing.
+
+    Returns:
+        `dict`: as [`run`] returns it; empty if there is nothing, or what there is is to be replaced.
+
+    Raises:
+        ValueError: the run was made with other options (named), and `args.overwrite` is not set.
+    """
+    file = args.output / f"{name}.json"
+    found = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    held = found.get("options", options)
+    if held == options:
+        return found
+    if args.overwrite:
+        return {}
+    differing = ", ".join(sorted(key for key in {**held, **options} if held.get(key) != options.get(key)))
+    raise ValueError(f"{file} was made with other options ({differing}): name another --output, or --overwrite")
+
+
 def run(name: str, options: dict, args: argparse.Namespace) -> dict:
     """Train and measure one variant with one seed, but for what an earlier call has done with the same options.
 
     Returns:
-        `dict`: `options`, `seconds` and `steps` of the training, `log` (its last entry with a loss), and `measured`:
-        results by split, size and score.
+        `dict`: `options`, `seconds` and `steps` of the training (the seconds of all sessions together), `log` (its
+        last entry with a loss), and `measured`: results by split, size and score.
+
+    Raises:
+        ValueError: see [`earlier`].
     """
     from negation_clip.trainers.runs import prepare_output
     from negation_clip.trainers.train_phyclip import main, parse
 
     folder, file = args.output / name, args.output / f"{name}.json"
-    found = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    if found.get("options") != options:
+    found = earlier(name, options, args)
+    if not found:
+        prepare_output(folder, overwrite=args.overwrite, resume=False)
         file.unlink(missing_ok=True)
-        prepare_output(folder, overwrite=True, resume=False)
         found = {"options": options, "measured": {}}
         save(found, file)
     if "steps" not in found:
@@ -192,13 +218,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", metavar="MODEL:SEED", help="runs, separated by commas; empty for none")
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", help="for every run")
+    parser.add_argument("--overwrite", action="store_true", help="replace runs that were made with other options")
     parser.add_argument("--split", default="test", help="scenes to measure on")
     parser.add_argument("--size", type=int, default=1000, help="pictures of each test")
     parser.add_argument("--score", default="distance", help="what hyperbolic models rank by: distance or inner")
     args = parser.parse_args()
     variants = yaml.safe_load(args.variants.read_text("utf-8"))
 
-    for name, seed in chosen(variants, args.seeds, args.only) if args.only != "" else []:
+    try:
+        wanted = chosen(variants, args.seeds, args.only) if args.only != "" else []
+        for name, seed in wanted:  # all of them before hours of training
+            earlier(f"{name}-{seed}", options_of(variants[name], seed, args.set), args)
+    except ValueError as mistake:
+        parser.error(str(mistake))
+    for name, seed in wanted:
         found = run(f"{name}-{seed}", options_of(variants[name], seed, args.set), args)
         print(f"{name}, seed {seed}: {found['steps']} steps in {found['seconds']} s", flush=True)
         write(variants, args)

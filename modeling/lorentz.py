@@ -7,7 +7,8 @@ Conventions
     component x₀ = √(1/c + ‖x‖²) follows. `c` > 0 is a number, a 0-d tensor or one value per factor, `(k,)`: factor i
     has curvature -cᵢ. The apex is x = 0. Everything is computed in float32 or better, also under autocast; float64
     stays float64. Values and gradients, also in `c`, are finite wherever √c‖x‖ ≤ 1e15, for tangent vectors too:
-    at the apex, at coincident points (there a distance has gradient 0), on one ray and far out.
+    at the apex, at coincident points (there a distance has gradient 0), on one ray and far out. What is NaN in a
+    factor of a point is NaN in that factor of what is computed of it.
 
 Accuracy
     Distances do not go through arcosh(-c⟨x, y⟩), which cannot tell near points apart. With u = √c x and its image in
@@ -34,6 +35,8 @@ def _check(c, *points: torch.Tensor):
             "points must be (..., k, d), all with the same number k of factors and the same dimension d, got "
             + " and ".join(map(str, shapes))
         )
+    if not shapes[0][-2]:
+        raise ValueError(f"points must be (..., k, d) with k ≥ 1 factors, got {shapes[0]}")
     positive = True
     if not isinstance(c, torch.Tensor):
         positive = c > 0
@@ -53,6 +56,12 @@ def _check_pairwise(c, x: torch.Tensor, y: torch.Tensor):
     if x.ndim != 3 or y.ndim != 3 or x.shape[1:] != y.shape[1:]:
         raise ValueError(f"`x` and `y` must be (n, k, d) and (m, k, d), got {tuple(x.shape)} and {tuple(y.shape)}")
     _check(c, x)
+
+
+def _promoted(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both in the wider dtype of the two, for matrix products."""
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    return x.to(dtype), y.to(dtype)
 
 
 def _column(c):
@@ -184,6 +193,7 @@ def pairwise_inner(x: torch.Tensor, y: torch.Tensor, c: float | torch.Tensor = 1
         ValueError: if `c` is not positive, or a shape does not fit.
     """
     _check_pairwise(c, x, y)
+    x, y = _promoted(x, y)
     x, y = torch.cat([x, _time(x, c)], dim=-1), torch.cat([y, -_time(y, c)], dim=-1)
     return x.transpose(0, 1) @ y.permute(1, 2, 0)
 
@@ -226,6 +236,7 @@ def pairwise_distance(x: torch.Tensor, y: torch.Tensor, c: float | torch.Tensor 
         ValueError: if `c` is not positive, or a shape does not fit.
     """
     _check_pairwise(c, x, y)
+    x, y = _promoted(x, y)
     (u, u_time), (w, w_time) = _unit(x, c), _unit(y, c)
     p, q = u / (1 + u_time), w / (1 + w_time)
     chord = torch.stack([_EuclideanDistance.apply(p[:, i], q[:, i]) for i in range(x.shape[1])])
@@ -271,8 +282,8 @@ def half_aperture(x: torch.Tensor, c: float | torch.Tensor = 1.0, min_radius: fl
         raise ValueError(f"`min_radius` must be positive, got {min_radius}")
     sine = 2 * min_radius / (c**0.5 * _norm(x).squeeze(-1)).clamp_min(2 * min_radius)
     # At a sine of 1 arcsin has an infinite slope, which times the zero of `clamp_min` would be NaN.
-    narrow = sine < 1
-    return torch.where(narrow, torch.asin(torch.where(narrow, sine, 0)), math.pi / 2)
+    wide = sine >= 1
+    return torch.where(wide, math.pi / 2, torch.asin(torch.where(wide, 0, sine)))
 
 
 @full_precision
@@ -299,7 +310,7 @@ def exterior_angle(x: torch.Tensor, y: torch.Tensor, c: float | torch.Tensor = 1
     (u, u_time), (w, w_time) = _unit(x, c), _unit(y, c)
     step = _column(c) ** 0.5 * (y - x)
     norm = _norm(u)
-    ray = torch.where(norm > TINY_NORM, u / norm.clamp_min(TINY_NORM), 0)
+    ray = torch.where(norm <= TINY_NORM, 0, u / norm.clamp_min(TINY_NORM))
     along = _dot(step, ray)
     across = _norm(step - along * ray)
     chord = _half_chord(u, u_time, w, w_time, -step)
@@ -307,9 +318,9 @@ def exterior_angle(x: torch.Tensor, y: torch.Tensor, c: float | torch.Tensor = 1
     adjacent = along * (2 * (1 + chord.square()) / total) - across * (across * (norm / total))
     # atan2 ignores a common factor, and so does its gradient; its own squares would underflow for near points.
     scale = (across + adjacent.abs()).detach()
-    defined = scale > TINY_NORM
-    scale = torch.where(defined, scale, 1)
-    angle = torch.atan2(torch.where(defined, across / scale, 1), torch.where(defined, adjacent / scale, 0))
+    undefined = scale <= TINY_NORM
+    scale = torch.where(undefined, 1, scale)
+    angle = torch.atan2(torch.where(undefined, 1, across / scale), torch.where(undefined, 0, adjacent / scale))
     return angle.squeeze(-1)
 
 
@@ -353,6 +364,7 @@ def pairwise_product_inner(x: torch.Tensor, y: torch.Tensor, c: float | torch.Te
         ValueError: if `c` is not positive, or a shape does not fit.
     """
     _check_pairwise(c, x, y)
+    x, y = _promoted(x, y)
     x, y = torch.cat([x, _time(x, c)], dim=-1), torch.cat([y, -_time(y, c)], dim=-1)
     return x.flatten(1) @ y.flatten(1).T
 

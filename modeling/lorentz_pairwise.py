@@ -449,6 +449,7 @@ class _PairwiseProductDistance(torch.autograd.Function):
         return *gradients, grad_c / (2 * c) if of_c else None, None, None
 
 
+@torch.compiler.disable  # it would trace the tiles one by one and pass over the C function
 @full_precision
 def pairwise_product_distance(
     x: torch.Tensor,
@@ -458,6 +459,8 @@ def pairwise_product_distance(
     compile: bool | str = "auto",
 ) -> torch.Tensor:
     """Distance of every pair in the product of the factors, (1/k) Σᵢ dᵢ or √((1/k) Σᵢ dᵢ²), in O(nm) memory.
+
+    `torch.compile` leaves it as it is, so that what calls it has a break in its graph.
 
     Args:
         x: points `(n, k, d)`, space components in the Lorentz model of each factor, see `lorentz.py`.
@@ -486,16 +489,11 @@ def pairwise_product_distance(
     dtype = torch.promote_types(x.dtype, y.dtype)
     c = torch.as_tensor(c, dtype=dtype, device=x.device).expand(x.shape[1])
     x, y = x.to(dtype), y.to(dtype)
-    possible = (
-        x.device.type == "cpu"
-        and dtype == torch.float32
-        and x.shape[2] <= MAX_COMPILED_DIM
-        and not torch.compiler.is_compiling()  # torch.compile cannot look into C
-    )
+    possible = x.device.type == "cpu" and dtype == torch.float32 and x.shape[2] <= MAX_COMPILED_DIM
     if compile is True and not possible:
         raise ValueError(
-            f"`compile=True` is for float32 on a CPU with d ≤ {MAX_COMPILED_DIM}, outside torch.compile; got {dtype} "
-            f"on {x.device} with d = {x.shape[2]}"
+            f"`compile=True` is for float32 on a CPU with d ≤ {MAX_COMPILED_DIM}, got {dtype} on {x.device} with "
+            f"d = {x.shape[2]}"
         )
     if compile == "auto" and not (possible and len(x) * len(y) * x.shape[1] >= COMPILE_FROM):
         compile = False

@@ -124,7 +124,7 @@ def _to_points(
 
 
 class PhyClipGeometry(nn.Module):
-    """The learned scalars of the geometry, in float32, as logarithms; k factors.
+    """The learned scalars of the geometry, in float32 or better, as logarithms; k factors.
 
     They are a module of their own so that weight decay spares them by one prefix, and that
     `modules_to_save=["geometry"]` trains and saves them beside LoRA.
@@ -145,6 +145,15 @@ class PhyClipGeometry(nn.Module):
             self.log_curvatures = nn.Parameter(curvatures)
         else:
             self.register_buffer("log_curvatures", curvatures)
+
+    def _apply(self, fn, recurse: bool = True):
+        """Casts and moves, but not to half precision: `model.bfloat16()` casts the towers alone."""
+
+        def cast(tensor: torch.Tensor) -> torch.Tensor:
+            new = fn(tensor)
+            return tensor.to(new.device) if new.dtype in (torch.float16, torch.bfloat16) else new
+
+        return super()._apply(cast, recurse)
 
     @property
     def curvatures(self) -> torch.Tensor:
@@ -189,8 +198,14 @@ class PhyClipModel(PhyClipPreTrainedModel):
     The parameters outside the towers are `visual_projection.weight`, `text_projection.weight`, and in `geometry`
     `logit_scale` = ln(1/τ), `log_image_scales`, `log_text_scales` and `log_curvatures`, one number a factor.
 
+    `torch.compile` compiles the towers and projections. Distances and loss, which have code of their own, run as they
+    are, so that `fullgraph=True` is possible for `get_image_features` and `get_text_features` only.
+
     Args:
         config ([`PhyClipConfig`]): the configuration.
+
+    Raises:
+        ValueError: for a configuration that is not valid, or whose `vision_config` is not that of an image tower.
 
     Example:
 
@@ -208,6 +223,7 @@ class PhyClipModel(PhyClipPreTrainedModel):
     ```"""
 
     def __init__(self, config: PhyClipConfig):
+        config.validate()  # options that were set after it was made, as `from_pretrained` does, were not looked at
         super().__init__(config)
         if config.fixed_positions:
             self.vision_model = FixedPositionViT._from_config(config.vision_config)
@@ -215,6 +231,11 @@ class PhyClipModel(PhyClipPreTrainedModel):
             # Of a ViT the class token itself is pooled, not the layer on top of it.
             options = {"add_pooling_layer": False} if config.vision_config.model_type == "vit" else {}
             self.vision_model = AutoModel.from_config(config.vision_config, **options)
+            if self.vision_model.main_input_name != "pixel_values":
+                raise ValueError(
+                    f"`vision_config` must be that of an image tower, such as a ViT; that of type "
+                    f"{config.vision_config.model_type!r} reads `{self.vision_model.main_input_name}`"
+                )
         self.text_model = CLIPTextModel._from_config(config.text_config)
         self.visual_projection = PhyClipProjection(config.vision_width, config.projection_dim)
         self.text_projection = PhyClipProjection(config.text_width, config.projection_dim)
@@ -223,7 +244,7 @@ class PhyClipModel(PhyClipPreTrainedModel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of the towers, which inputs must have; the scalars of the geometry are float32 throughout."""
+        """Dtype of the towers, which inputs must have; the scalars of the geometry are never below float32."""
         return self.visual_projection.weight.dtype
 
     @property
@@ -302,7 +323,15 @@ class PhyClipModel(PhyClipPreTrainedModel):
         return output
 
     def _points(self, features: torch.Tensor, log_scales: torch.Tensor) -> torch.Tensor:
+        self._check_width("features", features)
         return _to_points(features, log_scales, self.curvatures, self.config.max_tangent_norm)
+
+    def _check_width(self, name: str, rows: torch.Tensor) -> None:
+        if rows.shape[-1] != self.config.projection_dim:
+            raise ValueError(
+                f"{name} must have `projection_dim` = {self.config.projection_dim} numbers a row, got shape "
+                f"{tuple(rows.shape)}"
+            )
 
     def embed_images(self, features: torch.Tensor) -> torch.Tensor:
         """Points of images, from their features.
@@ -312,6 +341,9 @@ class PhyClipModel(PhyClipPreTrainedModel):
 
         Returns:
             `(n, projection_dim)` in float32 or better, space components of factor after factor.
+
+        Raises:
+            ValueError: if `features` are of another width.
         """
         return self._points(features, self.geometry.log_image_scales).flatten(1)
 
@@ -323,6 +355,9 @@ class PhyClipModel(PhyClipPreTrainedModel):
 
         Returns:
             `(n, projection_dim)` in float32 or better, space components of factor after factor.
+
+        Raises:
+            ValueError: if `features` are of another width.
         """
         return self._points(features, self.geometry.log_text_scales).flatten(1)
 
@@ -334,7 +369,11 @@ class PhyClipModel(PhyClipPreTrainedModel):
 
         Returns:
             `(n, k, d)`, a view.
+
+        Raises:
+            ValueError: if they are of another width.
         """
+        self._check_width("points", embeds)
         return embeds.unflatten(-1, (self.config.num_factors, self.config.factor_dim))
 
     def similarity(
@@ -352,7 +391,7 @@ class PhyClipModel(PhyClipPreTrainedModel):
             of the Lorentz inner products.
 
         Raises:
-            ValueError: if `score` is unknown.
+            ValueError: if `score` is unknown, or points are of another width.
         """
         score = score or self.config.score
         x, y = self.factors(image_embeds), self.factors(text_embeds)

@@ -128,6 +128,12 @@ def product_info_nce(
     return sum(_gradient_now(functools.partial(loss, both=False), *scalars, *pair) for pair in directions) / 2
 
 
+def _check_weights(**weights: float) -> None:
+    for name, value in weights.items():
+        if not value >= 0:
+            raise ValueError(f"`{name}` must be a number ≥ 0, got {value}")
+
+
 @full_precision
 def entailment_loss(
     specific: torch.Tensor,
@@ -152,8 +158,9 @@ def entailment_loss(
         Scalar, the mean over rows and factors, with gradients of first order.
 
     Raises:
-        ValueError: see [`exterior_angle`] and [`half_aperture`].
+        ValueError: if `margin` is negative; see [`exterior_angle`] and [`half_aperture`].
     """
+    _check_weights(margin=margin)
     c = torch.as_tensor(c, dtype=general.dtype, device=general.device)
     specific, general = (one.flatten(0, -3) for one in torch.broadcast_tensors(specific[None], general[None]))
 
@@ -165,6 +172,7 @@ def entailment_loss(
     return sum(_gradient_now(violation, c, *piece) for piece in pieces) / general.shape[:-1].numel()
 
 
+@torch.compiler.disable  # its gradients are computed with its values, in C functions among others
 @full_precision
 def phyclip_objective(
     image: torch.Tensor,
@@ -183,6 +191,8 @@ def phyclip_objective(
     gather: bool = False,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """L_cont + γ L_ent over images I and texts T, with, if given, a crop I' of each image and its phrase T'.
+
+    `torch.compile` leaves it as it is, so that what calls it has a break in its graph.
 
     With C(X, Y) = the mean of -log softmax of -d(xᵢ, yⱼ)/τ over j at j = i, and E(X ⪯ Y) = [`entailment_loss`]:
 
@@ -214,11 +224,12 @@ def phyclip_objective(
         `entail_box_text_box_image` (I' ⪯ T'), `entail_box_image_image` (I ⪯ I') and `entail_box_text_text` (T ⪯ T').
 
     Raises:
-        ValueError: if only one of the boxes is given, shapes differ, an option is unknown, or `c` or `min_radius` is
-            not positive.
+        ValueError: if only one of the boxes is given, shapes differ, an option is unknown, a weight or margin is
+            negative, or `c` or `min_radius` is not positive.
     """
     if box_targets not in ("boxes", "full"):
         raise ValueError(f"`box_targets` must be 'boxes' or 'full', got {box_targets!r}")
+    _check_weights(entail_weight=entail_weight, margin_inter=margin_inter, margin_intra=margin_intra)
     if (box_image is None) != (box_text is None):
         missing = "box_image" if box_image is None else "box_text"
         raise ValueError(f"`box_image` and `box_text` come together, or a batch has no boxes: `{missing}` is None")

@@ -25,8 +25,9 @@ captions, i images and g families, lengths being geodesic distances:
     p ≤ 0.05) and `expected` (0.05 k).
 `factor_order`: `(k,)` the order in the pictures: by family, then by AUC.
 `poincare`: `factor`, `curvature`, `kept` (share of the squared distances from the apex that two dimensions keep),
-    `family_node`, `points` (each with `name`, `kind` (concept, family or neutral), `family`, and `xy` in the unit
-    disc), and `edges` (pairs of indices into `points`, from concept to family).
+    `family_node`, `tree` (parent of each node of the is-a tree but its root, by name), `points` (each with `name`,
+    `kind` (concept, family, ancestor (of families) or neutral), `family`, and `xy` in the unit disc), and `edges`
+    (pairs of indices into `points`, from node to parent).
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from negation_clip.data import benchmarks
 from negation_clip.data.captions import article
-from negation_clip.data.concepts import CONCEPTS, FAMILIES, NAMES
+from negation_clip.data.concepts import CONCEPTS, FAMILIES, NAMES, PARENTS
 from negation_clip.data.images import image_name
 from negation_clip.data.scenes import DEFAULT_PIXELS
 from negation_clip.evaluation.encoder import NEUTRAL_TEXT, Encoder
@@ -59,7 +63,7 @@ TEXT_COLOUR, IMAGE_COLOUR, GREY = "#0072B2", "#D55E00", "#b5b5b5"
 _FAMILY_MARKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"))
 
 _CONTENTS = frozenset((JSON_FILE, "norms.png", "heatmap.png", "factors.png", "captions.png", "poincare.png"))
-_MASS_NOUNS = {"furniture", "clothing", "gear"}
+_MASS_NOUNS = {"furniture", "clothing", "gear", "food"}
 _IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 _SHUFFLES = 200
 _TOP = 3
@@ -388,9 +392,10 @@ def measure_factors(
         factor (`int`, *optional*): the one for the Poincaré picture, 0 based; that of the largest `contrast` by
             default.
         neutral (`str`): the caption that activations are measured against.
-        family_node (`str`): where a family stands in the Poincaré picture: `"mean"`, at the mean of its concepts in
-            the tangent space at the apex, for which the model need not know its name (a mean is never farther out than
-            its concepts on average); `"text"`, where the model puts its name.
+        family_node (`str`): where a family, or what is above it in the is-a tree, stands in the Poincaré picture:
+            `"mean"`, at the mean of the concepts below it in the tangent space at the apex, for which the model need
+            not know its name (a mean is never farther out than its concepts on average); `"text"`, where the model
+            puts its name.
         seed (`int`): of the shuffled families.
 
     Returns:
@@ -405,15 +410,13 @@ def measure_factors(
     k, product = config.num_factors, config.product
     if factor is not None and not 0 <= factor < k:
         raise ValueError(f"factor must be from 0 to {k - 1}: the model has {k} factors, got {factor}")
-    if family_node not in FAMILY_NODES:
-        raise ValueError(f"family_node must be 'mean' or 'text', got {family_node!r}")
+    _check_options(neutral, family_node)
     if not sample.names:
         raise ValueError("concepts: there is none")
-    if not neutral.strip():
-        raise ValueError("neutral: the caption is empty")
 
     members = family_members(sample.families)
-    node_texts = [f"a picture of {n if n in _MASS_NOUNS else article(n)}" for n in members]
+    inner = _inner_nodes(sample.families)
+    node_texts = [f"a picture of {name if name in _MASS_NOUNS else article(name)}" for name in inner]
     texts = [neutral, *sample.prompts, *sample.captions, *(node_texts if family_node == "text" else [])]
     points = _points(encoder, encoder.encode_texts(texts), texts, images=False)
     ends = np.cumsum([1, len(sample.names), len(sample.captions)])
@@ -459,8 +462,15 @@ def measure_factors(
         image_radius = result["norms"]["images"]["per_factor"]
     result |= _families(sample, active, contrast, members, image_radius, seed)
     chosen = int(contrast.argmax()) if factor is None else factor
-    result["poincare"] = _poincare(sample, members, chosen, c, family_node, neutral, neutral_point, concepts, nodes)
+    result["poincare"] = _poincare(sample, chosen, c, family_node, neutral, neutral_point, concepts, nodes)
     return _plain_values(result)
+
+
+def _check_options(neutral: str, family_node: str) -> None:
+    if family_node not in FAMILY_NODES:
+        raise ValueError(f"family_node must be 'mean' or 'text', got {family_node!r}")
+    if not neutral.strip():
+        raise ValueError("neutral: the caption is empty")
 
 
 def _points(encoder: Encoder, features: np.ndarray, rows: Sequence[str], images: bool) -> torch.Tensor:
@@ -534,13 +544,33 @@ def _families(sample: Sample, active, contrast, members: Mapping, image_radius, 
     }
 
 
-def _poincare(sample, members, chosen, c, family_node, neutral, neutral_point, concepts, nodes) -> dict:
+def _above(families: Sequence[str | None]) -> dict[str, str]:
+    """Parent of each family, and of what is above it, as far up as the embedded world tells; level by level."""
+    tree, level = {}, [family for family in dict.fromkeys(families) if family is not None]
+    while level:
+        above = {name: PARENTS[name] for name in level if name in PARENTS and name not in tree}
+        tree |= above
+        level = list(dict.fromkeys(above.values()))
+    return tree
+
+
+def _inner_nodes(families: Sequence[str | None]) -> list[str]:
+    """Families, then what is above them, level by level."""
+    return [name for name in dict.fromkeys([*families, *_above(families).values()]) if name is not None]
+
+
+def _poincare(sample, chosen, c, family_node, neutral, neutral_point, concepts, nodes) -> dict:
     curvature = float(c[chosen])
+    above, inner = _above(sample.families), _inner_nodes(sample.families)
     flat = [neutral_point[:, chosen], concepts[:, chosen]]
     if family_node == "mean":
         tangent = logmap0(concepts[:, chosen, None], curvature)
-        means = [tangent[torch.as_tensor(rows)].mean(dim=0, keepdim=True) for rows in members.values()]
-        flat += [expmap0(mean, curvature)[:, 0] for mean in means]
+        below = {name: [] for name in inner}
+        for row, node in enumerate(sample.families):
+            while node is not None:
+                below[node].append(row)
+                node = above.get(node)
+        flat += [expmap0(tangent[rows].mean(dim=0, keepdim=True), curvature)[:, 0] for rows in below.values()]
     else:
         flat.append(nodes[:, chosen])
     xy, kept = poincare_plane(torch.cat(flat), curvature)
@@ -549,15 +579,22 @@ def _poincare(sample, members, chosen, c, family_node, neutral, neutral_point, c
         {"name": name, "kind": "concept", "family": family}
         for name, family in zip(sample.names, sample.families, strict=True)
     ]
-    first = len(points)
-    points += [{"name": name, "kind": "family", "family": name} for name in members]
-    place = {name: first + i for i, name in enumerate(members)}
-    edges = [[1 + i, place[family]] for i, family in enumerate(sample.families) if family in place]
+    place = {name: len(points) + i for i, name in enumerate(inner)}
+    points += [
+        {"name": name, "kind": "family", "family": name}
+        if name in sample.families
+        else {"name": name, "kind": "ancestor", "family": None}
+        for name in inner
+    ]
+    edges = [[1 + row, place[family]] for row, family in enumerate(sample.families) if family is not None]
+    edges += [[place[name], place[parent]] for name, parent in above.items()]
+    known = {name: family for name, family in zip(sample.names, sample.families, strict=True) if family is not None}
     return {
         "factor": chosen,
         "curvature": curvature,
         "kept": kept,
         "family_node": family_node,
+        "tree": known | above,
         "points": [{**point, "xy": at} for point, at in zip(points, xy, strict=True)],
         "edges": edges,
     }
@@ -867,10 +904,10 @@ def plot_factors(result: Mapping, path: str | Path) -> None:
 
 
 def plot_poincare(result: Mapping, path: str | Path) -> None:
-    """One factor as a Poincaré disc, with a geodesic from every concept to its family.
+    """One factor as a Poincaré disc, with the is-a tree: a geodesic from every node to its parent.
 
-    The families that the factor tells best are coloured and named, the others grey; names that would cover another one
-    are left out.
+    The families that the factor tells best are coloured, and their concepts named, the others grey; names that would
+    cover another one are left out.
 
     Args:
         result (`Mapping`): see the head of this module.
@@ -884,52 +921,63 @@ def plot_poincare(result: Mapping, path: str | Path) -> None:
         z = np.array(result["families"]["z"])[:, i]
         best = [result["families"]["names"][g] for g in np.argsort(-z)[: len(_FAMILY_MARKS)]]
         marks = dict(zip(best, _FAMILY_MARKS, strict=False))
-    figure = Figure(figsize=(8, 8.4), layout="constrained")
+    figure = Figure(figsize=(10, 10.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.set_aspect("equal")
     axes.set_axis_off()
-    # All that is shown and the apex, in a square; the whole disc where points come near its edge.
+    # All that is shown and the apex, in a square; the whole disc where that is not much more.
     low, high = np.minimum(xy.min(axis=0), 0), np.maximum(xy.max(axis=0), 0)
-    middle, half = (low + high) / 2, 0.56 * float((high - low).max()) + 1e-3
-    if np.linalg.norm(xy, axis=1).max() > 0.75:
+    middle, half = (low + high) / 2, 0.54 * float((high - low).max()) + 1e-3
+    if half > 0.8:
         middle, half = np.zeros(2), 1.03
     axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
     _rings(axes, xy, middle, half, found["curvature"])
 
-    for a, b in sorted(found["edges"], key=lambda edge: points[edge[1]]["name"] in marks):
-        colour, _ = marks.get(points[b]["name"], (GREY, ""))
-        strong = points[b]["name"] in marks
-        path_between = disc_geodesic(xy[a], xy[b])
-        axes.plot(*path_between.T, color=colour, linewidth=0.9 if strong else 0.5, alpha=0.75 if strong else 0.45)
+    for a, b in found["edges"]:
+        family = points[a]["family"]
+        if points[a]["kind"] == "concept":
+            style = (marks[family][0], 0.9, 0.6, 2) if family in marks else (GREY, 0.5, 0.45, 1)
+        else:
+            style = ("black", 1.2 if points[a]["kind"] == "family" else 2.0, 0.75, 3)
+        colour, width, alpha, order = style
+        axes.plot(*disc_geodesic(xy[a], xy[b]).T, color=colour, linewidth=width, alpha=alpha, zorder=order)
     for kind, family in dict.fromkeys((p["kind"], p["family"]) for p in points if p["kind"] != "neutral"):
         rows = [row for row, point in enumerate(points) if (point["kind"], point["family"]) == (kind, family)]
         colour, marker = marks.get(family, (GREY if marks else TEXT_COLOUR, "o"))
-        strong, node = family in marks or not marks, kind == "family"
+        strong, inner = family in marks or not marks, kind != "concept"
+        if kind == "ancestor":
+            colour, marker, strong = "white", "o", True
         axes.plot(
             *xy[rows].T,
             marker,
             color=colour,
-            markersize=(9 if node else 5) if strong else (6 if node else 3),
-            markeredgecolor="black" if node else "white",
-            markeredgewidth=0.9 if node and strong else 0.4,
-            zorder=4 if strong else 3,
+            markersize=(9 if inner else 5) if strong else (6 if inner else 3),
+            markeredgecolor="black" if inner else "white",
+            markeredgewidth=(0.9 if strong else 0.6) if inner else 0.4,
+            zorder=5 if inner else 4,
         )
-    axes.plot(0, 0, "+", color="black", markersize=11, zorder=5)
-    axes.plot(*xy[0], "*", color="black", markersize=11, markeredgecolor="white", zorder=5)
+    axes.plot(0, 0, "+", color="black", markersize=11, zorder=6)
+    axes.plot(*xy[0], "*", color="black", markersize=11, markeredgecolor="white", zorder=6)
     handles = [axes.plot([], [], m, color=colour, markersize=7, label=name)[0] for name, (colour, m) in marks.items()]
-    if len(points) > 1 + len(result["concepts"]["names"]) > 0:
-        node = "mean of its concepts" if found["family_node"] == "mean" else "text of its name"
-        handles += axes.plot([], [], "o", color="white", mec="black", markersize=9, label=f"family ({node})")
-    if len(marks) < len((result["families"] or {"names": ()})["names"]):
-        handles += axes.plot([], [], "o", color=GREY, markersize=5, label="other families")
+    kinds = {point["kind"] for point in points}
+    if "family" in kinds:
+        where = "mean of the concepts below it" if found["family_node"] == "mean" else "text of its name"
+        handles += axes.plot([], [], "o", color=GREY, mec="black", markersize=8, label=f"family ({where})")
+    if "ancestor" in kinds:
+        handles += axes.plot([], [], "o", color="white", mec="black", markersize=8, label="above families (likewise)")
+    if len({point["family"] for point in points} - {None}) > len(marks) > 0:
+        handles += axes.plot([], [], "o", color=GREY, markersize=5, label="concepts of other families")
     handles += axes.plot([], [], "*", color="black", markersize=11, label=f"“{_short(points[0]['name'], 24)}”")
     handles += axes.plot([], [], "+", color="black", markersize=11, label="apex")
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
 
-    named = [row for row, point in enumerate(points) if point["kind"] == "family" and point["family"] in marks]
-    named += [row for row, p in enumerate(points) if p["kind"] == "concept" and (not marks or p["family"] in marks)]
-    _label(figure, axes, xy, [(row, points[row], marks) for row in named[:_MAX_LABELS]])
+    def rows(kind: str, coloured: bool) -> list[int]:
+        return [r for r, p in enumerate(points) if p["kind"] == kind and (p["family"] in marks) == coloured]
+
+    named = rows("ancestor", False) + rows("family", True) + rows("family", False)
+    named += (rows("concept", True) if marks else rows("concept", False))[:_MAX_LABELS]
+    _label(figure, axes, xy, [(row, points[row], marks) for row in named])
     title = f"Factor {i} in the Poincaré disc"
     if marks:
         family, auc, p = (result["factors"][i][key] for key in ("family", "auc", "p"))
@@ -971,27 +1019,42 @@ def _rings(axes: Axes, xy: np.ndarray, middle: np.ndarray, half: float, curvatur
 
 
 def _label(figure: Figure, axes: Axes, xy: np.ndarray, named: Sequence[tuple[int, Mapping, Mapping]]) -> None:
-    """Names beside their points, each at the first of eight places where it covers no other name, or not at all."""
+    """Names beside their points, each at the nearest of its places where it covers no other name and no inner node, or
+    not at all. Those of inner nodes may lie farther off, at the end of a line."""
     figure.canvas.draw()
-    renderer, taken = figure.canvas.get_renderer(), []
-    frame = axes.get_window_extent(renderer)
-    places = [(6, 3), (6, -9), (-6, 3), (-6, -9), (0, 8), (0, -14), (12, -3), (-12, -3)]
+    renderer = figure.canvas.get_renderer()
+    frame, pixel = axes.get_window_extent(renderer), figure.dpi / 72
+    near = [(6, 3), (6, -9), (-6, 3), (-6, -9), (0, 8), (0, -14), (12, -3), (-12, -3)]
+    turns = [(math.cos(turn), math.sin(turn)) for turn in np.linspace(0, 2 * math.pi, 16, endpoint=False)]
+    far = [(reach * x, reach * y) for reach in (22, 36, 52, 70, 90) for x, y in turns]
+    # A name may lie neither on another nor on the sign of an inner node.
+    signs = axes.transData.transform([xy[row] for row, point, _ in named if point["kind"] != "concept"] or [(0, 0)])
+    taken = [Bbox.from_extents(*(sign - 4 * pixel), *(sign + 4 * pixel)) for sign in signs]
     for row, point, marks in named:
-        family = point["kind"] == "family"
-        for x, y in places:
+        kind, strong = point["kind"], point["family"] in marks
+        inner = kind != "concept"
+        style = {
+            "fontsize": 9 if kind == "ancestor" or (inner and strong) else 7.5,
+            "fontweight": "bold" if inner and (strong or kind == "ancestor") else "normal",
+            "fontstyle": "italic" if kind == "ancestor" else "normal",
+            "color": marks.get(point["family"], ("black" if kind == "ancestor" else "#555555",))[0],
+        }
+        for place, (x, y) in enumerate(near + (far if inner else [])):
+            line = {"arrowstyle": "-", "color": "#777777", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 4}
             text = axes.annotate(
                 point["name"],
                 xy[row],
                 (x, y),
                 textcoords="offset points",
-                ha="left" if x > 0 else "right" if x < 0 else "center",
-                fontsize=9 if family else 7,
-                fontweight="bold" if family else "normal",
-                color=marks.get(point["family"], ("#222222",))[0],
-                zorder=6,
+                ha="left" if x > 1 else "right" if x < -1 else "center",
+                arrowprops=line if place >= len(near) else None,
+                path_effects=[Stroke(linewidth=2.2, foreground="white"), Normal()],
+                zorder=7,
+                **style,
             )
             text.set_in_layout(False)
-            box = text.get_window_extent(renderer).padded(1.0)
+            text.update_positions(renderer)
+            box = Text.get_window_extent(text, renderer).padded(1.0)  # without the line
             if frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1):
                 if not any(box.overlaps(other) for other in taken):
                     taken.append(box)
@@ -1025,7 +1088,8 @@ def inspect_model(
 
     The folder appears complete or not at all. It holds `norms.png` (distances from the apex, images beside texts),
     `heatmap.png` (concept × factor), `factors.png` (which family each factor stands for; where families are known),
-    `captions.png` (caption × factor, where there are captions) and `poincare.png` (one factor in two dimensions).
+    `captions.png` (caption × factor, where there are captions) and `poincare.png` (one factor in two dimensions, with
+    the is-a tree).
 
     Args:
         model (`str` or `Path`): folder or Hub id of a `PhyClipModel` with its processor.
@@ -1049,7 +1113,7 @@ def inspect_model(
         FileExistsError: if `output` is a file, is not empty and `overwrite` is not set, or holds what no inspection
             has written.
         ValueError: a model of another kind, both captions and concepts, no concept, caption or picture in what was
-            given, a concept given twice, a factor that does not exist.
+            given, a concept given twice, an empty `neutral`, a `size` below 1, a factor that does not exist.
 
     Example:
         ```python
@@ -1059,6 +1123,9 @@ def inspect_model(
     """
     target = Path(output).resolve()
     refuse_loss(target, overwrite, _CONTENTS, "inspection")
+    if size < 1:
+        raise ValueError(f"size={size}: at least one picture is needed")
+    _check_options(neutral, family_node)
     if captions is not None and concepts is not None:
         raise ValueError("give captions or concepts, not both: captions are read with the embedded world's concepts")
     own = None if captions is None and concepts is None and images is None else Sample()

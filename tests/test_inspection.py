@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import types
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fixtures_tiny import IMAGE_SIZE, tiny_clip, tiny_config, tiny_processor
 from PIL import Image
 
 from negation_clip import cli, inspection
-from negation_clip.data.concepts import CONCEPTS, FAMILIES, NAMES
+from negation_clip.data.concepts import CONCEPTS, FAMILIES, NAMES, PARENTS, ancestors
 from negation_clip.inspection import (
     Sample,
     activations,
@@ -26,6 +27,7 @@ from negation_clip.inspection import (
     order_factors,
     plot_captions,
     plot_factors,
+    plot_heatmap,
     poincare_ball,
     poincare_plane,
     read_captions,
@@ -349,9 +351,11 @@ def test_poincare_picture_is_of_the_factor_with_most_contrast(planted):
     found = result["poincare"]
     assert found["factor"] == int(np.argmax(result["contrast"]))
     points = found["points"]
-    assert [point["kind"] for point in points] == ["neutral"] + ["concept"] * 132 + ["family"] * 18
+    # 7 groups, 3 kinds and "thing"
+    expected = ["neutral"] + ["concept"] * 132 + ["family"] * 18 + ["ancestor"] * 11
+    assert [point["kind"] for point in points] == expected
     tree = {(points[a]["name"], points[b]["name"]) for a, b in found["edges"]}
-    assert tree == {(concept.name, concept.family) for concept in CONCEPTS}
+    assert tree == set(PARENTS.items()) and len(found["edges"]) == len(tree) and found["tree"] == PARENTS
     # The mean of the tangent vectors, projected as they are: the projection is linear.
     xy, root = np.array([point["xy"] for point in points]), math.sqrt(found["curvature"])
     norm = np.linalg.norm(xy, axis=1, keepdims=True)
@@ -359,6 +363,10 @@ def test_poincare_picture_is_of_the_factor_with_most_contrast(planted):
     place = next(i for i, p in enumerate(points) if p["kind"] == "family" and p["name"] == "mammal")
     members = [i for i, p in enumerate(points) if p["kind"] == "concept" and p["family"] == "mammal"]
     np.testing.assert_allclose(tangent[place], tangent[members].mean(axis=0), rtol=1e-4, atol=1e-6)
+    for node in ("animal", "artefact", "thing"):
+        place = next(i for i, p in enumerate(points) if p["kind"] == "ancestor" and p["name"] == node)
+        below = [i for i, p in enumerate(points) if p["kind"] == "concept" and node in ancestors(p["name"])]
+        np.testing.assert_allclose(tangent[place], tangent[below].mean(axis=0), rtol=1e-4, atol=1e-6)
     # No point can lie farther from the centre than its distance from the apex, and the share kept is that of squares.
     radii = np.array(result["concepts"]["radius"])[:, found["factor"]]
     lengths = np.linalg.norm(tangent[1:133], axis=1)
@@ -369,8 +377,44 @@ def test_poincare_picture_is_of_the_factor_with_most_contrast(planted):
     dog = NAMES.index("dog")
     assert named["concepts"]["activation"][dog] == pytest.approx([0] * K, abs=1e-9)
     # These features know no family's name, so that all names stand where a text without a known word stands.
-    nodes = [point["xy"] for point in named["poincare"]["points"] if point["kind"] == "family"]
-    assert np.allclose(nodes, nodes[0], atol=1e-6)
+    nodes = [point["xy"] for point in named["poincare"]["points"] if point["kind"] in ("family", "ancestor")]
+    assert len(nodes) == 29 and np.allclose(nodes, nodes[0], atol=1e-6)
+
+
+def test_tree_is_of_what_was_asked_for(planted):
+    names, families = ["dog", "cat", "car", "unicorn"], ["mammal", "mammal", "road vehicle", None]
+    found = measure_factors(planted[0], Sample(names, families))["poincare"]
+    up = [*zip(names, families, strict=True)][:3]
+    up += [("mammal", "animal"), ("animal", "living thing"), ("living thing", "thing")]
+    up += [("road vehicle", "vehicle"), ("vehicle", "artefact"), ("artefact", "thing")]
+    assert found["tree"] == dict(up)
+    points = found["points"]
+    assert {(points[a]["name"], points[b]["name"]) for a, b in found["edges"]} == set(up)
+    at = {(point["kind"], point["name"]): point["xy"] for point in points}
+    assert at["concept", "car"] == pytest.approx(at["family", "road vehicle"]) == at["ancestor", "artefact"]
+    # families of one's own have nothing above them, and a concept may have the name of a node
+    found = measure_factors(planted[0], Sample(["dog", "animal"], ["pet", None]))["poincare"]
+    assert found["tree"] == {"dog": "pet"} and found["edges"] == [[1, 3]] and len(found["points"]) == 4
+    found = measure_factors(planted[0], Sample(["dog", "animal"], ["mammal", None]))["poincare"]
+    assert found["tree"] == dict([up[0], *up[3:6]]) and found["edges"] == [[1, 3], [3, 4], [4, 5], [5, 6]]
+
+
+def test_rows_and_columns_of_the_heat_maps_are_those_named(planted, tmp_path, monkeypatch):
+    _, _, result = planted
+    drawn, matrix = [], inspection._matrix
+    monkeypatch.setattr(inspection, "_matrix", lambda *args: drawn.append(args[1:4]) or matrix(*args))
+    plot_heatmap(result, tmp_path / "heatmap.png")
+    plot_captions(result, tmp_path / "captions.png")
+    for (values, labels, order), names, table in (
+        (drawn[0], result["concepts"]["names"], result["concepts"]),
+        (drawn[1], result["captions"]["texts"], result["captions"]),
+    ):
+        assert sorted(labels) == sorted(names) and list(order) == result["factor_order"]
+        for row, label in zip(values, labels, strict=True):
+            activation = table["activation"][names.index(label)]
+            assert list(row) == [activation[factor] for factor in order]
+    families = [result["concepts"]["families"][NAMES.index(label)] for label in drawn[0][1]]
+    assert sum(a != b for a, b in pairwise(families)) == 17  # each in one run
 
 
 def test_one_factor_is_the_whole(tmp_path):
@@ -479,7 +523,7 @@ def test_own_captions_concepts_and_pictures(folder, tmp_path):
     result = inspect_model(folder, tmp_path / "look", concepts=" dog, zebra,car ", **options)
     assert result["concepts"]["families"] == ["mammal", None, "road vehicle"]
     assert result["families"] is result["control"] is result["captions"] is result["norms"]["images"] is None
-    assert result["poincare"]["edges"] == [] and result["poincare"]["factor"] == 2
+    assert len(result["poincare"]["edges"]) == 8 and result["poincare"]["factor"] == 2  # two ways up to "thing"
     assert "no factor can be told to stand for one" in format_summary(result)
     check_pictures(tmp_path / "look", {"norms.png", "heatmap.png", "poincare.png"})
     for plot, what in ((plot_factors, "families"), (plot_captions, "captions")):
@@ -543,6 +587,9 @@ def test_other_models_are_told_what_the_command_needs(folder, tmp_path, capsys):
         ({"concepts": "dog,,cat"}, ValueError, "an empty name in 'dog,,cat'"),
         ({"concepts": []}, ValueError, "an empty name"),
         ({"concepts": "dog, cat,dog"}, ValueError, "'dog' is given twice"),
+        ({"size": 0}, ValueError, "size=0: at least one picture"),
+        ({"neutral": " "}, ValueError, "neutral: the caption is empty"),
+        ({"family_node": "median"}, ValueError, "family_node must be 'mean' or 'text', got 'median'"),
         ({"images": "nowhere"}, FileNotFoundError, "no such folder of images"),
         ({"images": "."}, ValueError, "holds no picture"),
         ({"output": "empty.txt"}, FileExistsError, "is a file: name a folder"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 
 import torch
@@ -57,9 +58,10 @@ class PhyClipTrainer(ContrastiveTrainer):
 
     Every term of the loss is logged with it, and of a hyperbolic model `curvature_min`, `curvature_mean`,
     `curvature_max`, and the shares of factors whose curvature or scale is at a bound (`curvature_at_bound`,
-    `image_scale_at_bound`, `text_scale_at_bound`). Candidates are gathered from all processes, so that the loss does
-    not depend on their number; gradient accumulation adds no negatives. The scalars are clamped after every optimizer
-    step. A run that goes on from a checkpoint ends with the parameters, bit for bit, of one that was never broken off.
+    `image_scale_at_bound`, `text_scale_at_bound`); also before each checkpoint, with the `seconds` so far. Candidates
+    are gathered from all processes, so that the loss does not depend on their number; gradient accumulation adds no
+    negatives. The scalars are clamped after every optimizer step. A run that goes on from a checkpoint ends with the
+    parameters, bit for bit, of one that was never broken off.
 
     Args:
         model (`PhyClipModel` or `ClipWithBoxes`): the model.
@@ -99,6 +101,13 @@ class PhyClipTrainer(ContrastiveTrainer):
             **kwargs,
         )
         self.add_callback(_TellEpoch(train_dataset))
+        self._clock = _Clock()
+        self.add_callback(self._clock)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took to train the model so far. A run that goes on counts on from its checkpoint."""
+        return self._clock.seconds
 
     def get_decay_parameter_names(self, model) -> list[str]:
         """Names of the parameters that decay, see [`decay_parameter_names`]."""
@@ -153,7 +162,7 @@ class PhyClipTrainer(ContrastiveTrainer):
         return self._prediction(loss, tuple(e for e in embeds if e is not None), prediction_loss_only)
 
     def _state_logs(self) -> dict[str, float]:
-        return geometry_logs(self.model)
+        return {**geometry_logs(self.model), "seconds": round(self.seconds, 2)}
 
 
 def decay_parameter_names(model, published: bool, weights: list[str]) -> list[str]:
@@ -246,3 +255,24 @@ class _TellEpoch(TrainerCallback):
     def on_epoch_begin(self, args, state, control, **kwargs):
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(int(state.epoch or 0))
+
+
+class _Clock(TrainerCallback):
+    """The time of training. It is in the log, and so in each checkpoint, from which a later session counts on."""
+
+    def __init__(self):
+        self.earlier, self.started = 0.0, None
+
+    @property
+    def seconds(self) -> float:
+        return self.earlier + (0.0 if self.started is None else time.perf_counter() - self.started)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.earlier = next((entry["seconds"] for entry in reversed(state.log_history) if "seconds" in entry), 0.0)
+        self.started = time.perf_counter()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_log |= control.should_save
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.earlier, self.started = self.seconds, None

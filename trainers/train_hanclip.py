@@ -176,7 +176,7 @@ def load_model(arguments: HanClipArguments) -> tuple:
         was given, was trained, or does not exist.
 
     Raises:
-        ValueError: an initial value for a scalar that the model brings along.
+        ValueError: an initial value for a scalar that the model brings along, or a value out of range.
     """
     from transformers import AutoConfig, AutoProcessor
 
@@ -187,9 +187,12 @@ def load_model(arguments: HanClipArguments) -> tuple:
     options = {name: value for name, value in objective_options(arguments).items() if value is not None}
     config = AutoConfig.from_pretrained(path)
     if config.model_type == "hanclip":
-        if given := options.keys() & {"logit_scale_init_value", "feature_scale_init"}:
+        trained = {"logit_scale_init_value", "feature_scale_init", *(["curvature"] if config.learn_curvature else [])}
+        if given := options.keys() & trained:
             raise ValueError(f"{', '.join(sorted(given))}: {path} is a HanCLIP and has trained values already")
-        model = HanClipModel.from_pretrained(path, **options)
+        changed = AutoConfig.from_pretrained(path, **options)
+        changed.validate()  # `from_pretrained` sets options without a look at their ranges
+        model = HanClipModel.from_pretrained(path, config=changed)
         calibrated = config.similarity == "poincare"
     else:
         model = HanClipModel.from_backbone(path, **options)

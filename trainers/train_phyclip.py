@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from negation_clip.trainers.runs import prepare_output, run_script, warn_of_lost_processes
+from negation_clip.trainers.runs import check_output, prepare_output, run_script, warn_of_lost_processes
 
 # What makes a kind of model: fields of its configuration (no `factor_dim` means one factor), and whether it is trained
 # with boxes.
@@ -115,6 +115,9 @@ class PhyClipArguments:
 
 OBJECTIVE = [f.name for f in dataclasses.fields(PhyClipArguments)]
 OBJECTIVE = OBJECTIVE[OBJECTIVE.index("factor_dim") :]
+# What a model that exists has in its weights: sizes, and where scalars that have been trained since began.
+FIXED = (*SIZES, "vision_heads", "text_heads", "factor_dim")
+FIXED += ("curvature", "feature_scale_init", "logit_scale_init_value")
 
 
 def main(arguments: PhyClipArguments, training_arguments) -> dict:
@@ -125,7 +128,8 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
         training_arguments (`PhyClipTrainingArguments`): how.
 
     Returns:
-        `dict`: `model` (path), `arguments`, `seconds`, `steps`, `log`.
+        `dict`: `model` (path), `arguments`, `seconds` (of training, those before a resumed checkpoint included),
+        `steps`, `log`.
 
     Raises:
         ValueError: unusable data or options (named); an output folder of another run without `overwrite` or `resume`.
@@ -138,31 +142,37 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
     from negation_clip.trainers.phyclip_trainer import PhyClipTrainer
 
     args, out = training_arguments, Path(training_arguments.output_dir)
-    with args.main_process_first(local=False, desc="output folder"):
-        if args.process_index == 0:
-            prepare_output(out, arguments.overwrite, arguments.resume)
+    if args.process_index == 0:
+        check_output(out, arguments.overwrite, arguments.resume)
     warn_of_lost_processes(args.world_size)
-    checkpoint = get_last_checkpoint(str(out)) if arguments.resume else None
+    checkpoint = get_last_checkpoint(str(out)) if arguments.resume and out.exists() else None
     set_seed(args.seed)
     model, processor = load_model(arguments)
     if args.use_boxes is None and arguments.model in KINDS:
         args.use_boxes = KINDS[arguments.model][1]
     train, evaluation = load_data(arguments, args, model)
+    # Only now, so that a mistake in the options or the data costs no earlier run.
+    with args.main_process_first(local=False, desc="output folder"):
+        if args.process_index == 0:
+            prepare_output(out, arguments.overwrite, arguments.resume)
     trainer = PhyClipTrainer(model, args, processor, train_dataset=train, eval_dataset=evaluation)
-    result = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    seconds = trainer.seconds
+    if trainer.is_world_process_zero():
+        plain_model(trainer.model).save_pretrained(out / "model")
+        processor.save_pretrained(out / "model")
+    # Only now, since `bf16_full_eval` and `fp16_full_eval` cast the model.
     if evaluation is not None and args.eval_strategy == "no":
         trainer.evaluate()
     log = {
         "arguments": dataclasses.asdict(arguments),
         "steps": trainer.state.global_step,
-        "seconds": result.metrics["train_runtime"],
+        "seconds": seconds,
         "log": trainer.state.log_history,
     }
     if hasattr(train, "report"):
         log["data"] = train.report()
     if trainer.is_world_process_zero():
-        plain_model(trainer.model).save_pretrained(out / "model")
-        processor.save_pretrained(out / "model")
         (out / "training_log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
     trainer.accelerator.wait_for_everyone()
     trainer.end()
@@ -179,7 +189,8 @@ def load_model(arguments: PhyClipArguments) -> tuple:
         `tuple`: `PhyClipModel` or `ClipWithBoxes` in float32, processor.
 
     Raises:
-        ValueError: options that the model does not have; a folder of a model of another type.
+        ValueError: options that the model does not have, or that a model which exists has settled; a value out of
+            range; a folder of a model of another type.
     """
     from transformers import AutoConfig, AutoProcessor
 
@@ -189,21 +200,21 @@ def load_model(arguments: PhyClipArguments) -> tuple:
 
     a = arguments
     options = {name: value for name in OBJECTIVE if (value := getattr(a, name)) is not None}
-    sizes = [f for f in (*SIZES, "vision_heads", "text_heads") if getattr(a, f) is not None]
     if a.model in KINDS:
         tokenizer = load_tokenizer(a)
         return build_model(a, tokenizer, options), build_processor(a, tokenizer)
-    if sizes:
-        raise ValueError(f"{', '.join(sizes)}: sizes of a model from scratch, but {a.model} has its own")
     path = embedded_path(a.model) if a.model in EMBEDDED else a.model
-    kind = AutoConfig.from_pretrained(path).model_type
-    if kind == "phyclip":
-        model = PhyClipModel.from_pretrained(path, **options)
-    elif kind == "clip":
+    config = AutoConfig.from_pretrained(path, **options)
+    if config.model_type not in ("phyclip", "clip"):
+        raise ValueError(f"{path} is a model of type {config.model_type!r}; trained here are 'phyclip' and 'clip'")
+    if settled := [name for name in FIXED if getattr(a, name) is not None]:
+        raise ValueError(f"{', '.join(settled)}: for a model from scratch, but {a.model} exists and has its own")
+    if config.model_type == "clip":
         _refuse(options, path)
-        model = ClipWithBoxes.from_pretrained(path, **options)
+        model = ClipWithBoxes.from_pretrained(path)
     else:
-        raise ValueError(f"{path} is a model of type {kind!r}; trained here are 'phyclip' and 'clip'")
+        config.validate()  # `from_pretrained` sets options without a look at their ranges
+        model = PhyClipModel.from_pretrained(path, config=config)
     return model.float(), AutoProcessor.from_pretrained(path, backend="pil")
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+
+# Where a state dict may lie in a file, and what training may put before each of its names.
+WRAPPERS = ("state_dict", "model", "model_state_dict")
+_PREFIXES = ("module.", "_orig_mod.")
 
 
 def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> dict[str, torch.Tensor]:
@@ -28,6 +33,8 @@ def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> d
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such checkpoint file: {path}")
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty")
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -36,6 +43,13 @@ def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> d
             return load_file(path)
         except SafetensorError as error:
             raise ValueError(f"{path} is no safetensors file, or a damaged one: {error}") from error
+    with open(path, "rb") as file:
+        start = file.read(4)
+    # A zip archive, or, as torch wrote until 1.5, pickles.
+    if start != b"PK\3\4" and start[:1] != b"\x80":
+        raise ValueError(f"{path} is no torch checkpoint: such files do not begin with {start!r}")
+    if start == b"PK\3\4" and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is a damaged torch checkpoint: it breaks off before the end of its zip archive")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -61,6 +75,25 @@ def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> d
     return dict(state)
 
 
+def plain_names(names: Sequence[str]) -> list[str]:
+    """Names without `module.` (of DistributedDataParallel) and `_orig_mod.` (of torch.compile), where all have it.
+
+    Args:
+        names (sequence of `str`): of the tensors of a state dict.
+
+    Returns:
+        `list[str]`: in the same order.
+
+    Example:
+        >>> plain_names(["module._orig_mod.a", "module._orig_mod.b"])
+        ['a', 'b']
+    """
+    names = list(names)
+    while prefix := next((p for p in _PREFIXES if names and all(name.startswith(p) for name in names)), None):
+        names = [name.removeprefix(prefix) for name in names]
+    return names
+
+
 def _describe(value) -> str:
     return f"an empty {type(value).__name__}" if isinstance(value, Mapping) and not value else type(value).__name__
 
@@ -79,6 +112,7 @@ class Layout:
 
     def __init__(self, state: Mapping[str, torch.Tensor], path: Path, name: str):
         self.left = dict(state)
+        self.size = len(state)
         self.path = path
         self.name = name
 
@@ -88,9 +122,13 @@ class Layout:
     def shape(self, key: str, axes: int) -> tuple[int, ...]:
         """Shape of a tensor that must be there with so many axes."""
         if key not in self.left:
+            if taken := self.size - len(self.left):
+                raise self.error(
+                    f"there is no key {key!r}, though {taken} of {self.size} keys are those of {self.name}"
+                )
             raise self.error(
-                f"there is no key {key!r}. This is not the layout of {self.name}; its {len(self.left)} keys begin "
-                f"with {', '.join(list(self.left)[:4])}"
+                f"there is no key {key!r}. This is not the layout of {self.name}; its {self.size} keys begin with "
+                f"{', '.join(list(self.left)[:4])}"
             )
         shape = tuple(self.left[key].shape)
         if len(shape) != axes:
@@ -101,7 +139,8 @@ class Layout:
         """How many are there of something numbered from 0, such as `r"visual\\.blocks\\.(\\d+)\\."`."""
         found = {int(match[1]) for key in self.left if (match := re.match(pattern, key))}
         if missing := set(range(len(found))) - found:
-            raise self.error(f"of {pattern} there are numbers {sorted(found)}, and {sorted(missing)} are missing")
+            name = pattern.replace(r"(\d+)", "N").replace("\\", "").rstrip(".$")
+            raise self.error(f"of {name!r} there are numbers {sorted(found)}, and {sorted(missing)} are missing")
         return len(found)
 
     def take(self, key: str, *shape: int) -> torch.Tensor:
@@ -121,4 +160,4 @@ class Layout:
             raise self.error(f"unexpected keys {', '.join(unknown[:4])}{more}: not a layout that is known")
 
 
-__all__ = ["Layout", "load_checkpoint"]
+__all__ = ["WRAPPERS", "Layout", "load_checkpoint", "plain_names"]

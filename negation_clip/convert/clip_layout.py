@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from .checkpoints import Layout, load_checkpoint
+from .checkpoints import WRAPPERS, Layout, load_checkpoint, plain_names
 from .jit_archive import is_jit_archive, read_jit_archive
 
 # The first positions of a long text tower come from the frozen table, the others from the trained one.
@@ -27,10 +27,6 @@ IGNORED_KEYS = {
     r"vocab_size": "size of the vocabulary, which shapes tell; checked",
     r"(transformer\.resblocks\.\d+\.)?attn_mask": "the causal mask, a constant; checked",
 }
-
-# Where a state dict may lie in a file, and what training may put before each of its names.
-_WRAPPERS = ("state_dict", "model", "model_state_dict")
-_PREFIXES = ("module.", "_orig_mod.")
 
 # Beginnings of names that tell another model.
 _OTHERS = {
@@ -106,10 +102,7 @@ class Architecture:
 
 def _plain_names(state: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
     """The state dict without what training wrote before each name and OpenCLIP before those of the text tower."""
-    names = list(state)
-    while prefix := next((p for p in _PREFIXES if names and all(name.startswith(p) for name in names)), None):
-        names = [name.removeprefix(prefix) for name in names]
-    names = [name.removeprefix("text.") for name in names]
+    names = [name.removeprefix("text.") for name in plain_names(list(state))]
     if len(set(names)) < len(names):
         raise ValueError(f"{path}: some tensors are there twice, under 'text.' and without it")
     return dict(zip(names, state.values(), strict=True))
@@ -219,7 +212,7 @@ def read_state_dict(path: str | Path) -> tuple[dict[str, torch.Tensor], str | No
     """
     path = Path(path)
     if not path.is_file() or not is_jit_archive(path):
-        return load_checkpoint(path, _WRAPPERS), None
+        return load_checkpoint(path, WRAPPERS), None
     state, classes = read_jit_archive(path)
     kinds = {kind for name, kind in classes.items() if name.endswith(".mlp.gelu")}
     return state, "quick_gelu" if kinds == {"QuickGELU"} else None

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from .checkpoints import Layout, load_checkpoint
+from .checkpoints import WRAPPERS, Layout, load_checkpoint, plain_names
 from .clip_tokenizer import load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,8 @@ def convert_state_dict(
     """Renames and checks the tensors of a MERU, HyCoCLIP or PHyCLIP model.
 
     Args:
-        state (`Mapping[str, torch.Tensor]`): the state dict as published; is not changed.
+        state (`Mapping[str, torch.Tensor]`): the state dict as published, with `module.` before each name or not; is
+            not changed.
         path (`str` or `Path`): what to call it in messages.
 
     Returns:
@@ -219,8 +220,10 @@ def convert_state_dict(
         `pixel_std` (lists of 3 floats); and the keys that were ignored, in order.
 
     Raises:
-        ValueError: for a key that is missing, not expected, of another shape, or not finite.
+        ValueError: for a key that is missing, not expected, of another shape, not finite, or the logarithm of a number
+            beyond float32.
     """
+    state = dict(zip(plain_names(list(state)), state.values(), strict=True))
     layout = Layout(state, Path(path), "a MERU, HyCoCLIP or PHyCLIP checkpoint")
     a = _Architecture.of(layout)
     new, take = {}, layout.take
@@ -270,12 +273,18 @@ def convert_state_dict(
     new["visual_projection.weight"] = take("visual_proj.weight", a.projection, d)
     new["text_projection.weight"] = take("textual_proj.weight", a.projection, t)
 
-    new["geometry.logit_scale"] = take("logit_scale")
+    def logarithm(key: str) -> torch.Tensor:
+        tensor = take(key)
+        if not 0 < tensor.float().exp() < torch.inf:
+            raise layout.error(f"{key!r} is {tensor.item():g}, the logarithm of a number that float32 does not hold")
+        return tensor
+
+    new["geometry.logit_scale"] = logarithm("logit_scale")
     for (scalar, listed), name in zip(
         _SCALARS.items(), ("log_curvatures", "log_image_scales", "log_text_scales"), strict=True
     ):
         keys = [scalar] if a.factors is None else [f"{listed}.{i}" for i in range(a.factors)]
-        new[f"geometry.{name}"] = torch.stack([take(key) for key in keys])
+        new[f"geometry.{name}"] = torch.stack([logarithm(key) for key in keys])
 
     pixels = {name: take(name, 3, 1, 1).flatten().tolist() for name in ("pixel_mean", "pixel_std")}
     if min(pixels["pixel_std"]) <= 0:
@@ -355,7 +364,8 @@ def convert_lorentz(
     not at all.
 
     Args:
-        checkpoint (`str` or `Path`): the published `.pth`, or its state dict as a torch or safetensors file.
+        checkpoint (`str` or `Path`): the published `.pth`, or its state dict as a torch or safetensors file; names may
+            have `module.` before them.
         output_dir (`str` or `Path`): folder to write; must not exist.
         family (`str`, *optional*): `"meru"`, `"hycoclip"` or `"phyclip"`. Decides the loss of further training, and is
             needed for the first two, which look alike.
@@ -374,7 +384,7 @@ def convert_lorentz(
 
     Raises:
         FileNotFoundError: if there is no such checkpoint.
-        FileExistsError: if `output_dir` exists.
+        FileExistsError: if `output_dir` exists or would lie below a file.
         ValueError: for a file that is damaged, holds code or another layout, or options that do not fit it.
 
     Example:
@@ -390,10 +400,13 @@ def convert_lorentz(
     checkpoint, target = Path(checkpoint), Path(output_dir).resolve()
     if target.exists():
         raise FileExistsError(f"{output_dir} exists already: name a new folder")
+    above = next(parent for parent in target.parents if parent.exists())
+    if not above.is_dir():
+        raise FileExistsError(f"{output_dir} would lie below the file {above}: name a new folder")
     for name, value, known in (("score", score, ("distance", "inner")), ("product", product, ("l1", "l2"))):
         if value not in known:
             raise ValueError(f"{name} must be {known[0]!r} or {known[1]!r}, got {value!r}")
-    weights, facts, ignored = convert_state_dict(load_checkpoint(checkpoint), checkpoint)
+    weights, facts, ignored = convert_state_dict(load_checkpoint(checkpoint, WRAPPERS), checkpoint)
     a = facts["architecture"]
     family = _family(a, family)
     heads, text_heads = _heads(a, preset, heads, text_heads)

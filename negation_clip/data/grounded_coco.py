@@ -76,7 +76,7 @@ def coco_grounded_pairs(
         rows[entry["image_id"]].append(entry)
 
     skipped: Counter = Counter()
-    usable, missing, seen = [], [], set()
+    usable, missing, seen, keys = [], [], set(), set()
     for number, entry in enumerate(_entries(annotation_json, tables, "images", "id", "file_name")):
         name, where = entry["id"], f"{annotation_json}: images[{number}]"
         if name in seen:
@@ -102,7 +102,11 @@ def coco_grounded_pairs(
         if not boxes or not text:
             skipped["no caption" if boxes else "no box"] += 1
             continue
-        usable.append((_key(name, number), path, size, text, boxes))
+        key = _key(name, number)
+        while key in keys:  # "000000000007" and 7 are two ids
+            key += f"-{number}"
+        keys.add(key)
+        usable.append((key, path, size, text, boxes))
 
     unknown = sum(len(entries) for name, entries in rows.items() if name not in seen)
     skipped.update(
@@ -153,9 +157,10 @@ def _entries(path: Path, tables: dict, table: str, *fields: str) -> Iterator[dic
     """The entries of one table, each with the fields it needs."""
     for number, entry in enumerate(tables.get(table) or []):
         for field in fields:
-            kinds = str if field == "file_name" else int | str
-            if not isinstance(entry, dict) or not isinstance(entry.get(field), kinds):
-                raise ValueError(f"{path}: {table}[{number}] needs {field!r} (a number or text); it is {entry!r:.200}")
+            kinds, what = (str, "text") if field in ("file_name", "caption") else (int | str, "a whole number or text")
+            found = entry.get(field) if isinstance(entry, dict) else None
+            if not isinstance(found, kinds) or isinstance(found, bool):
+                raise ValueError(f"{path}: {table}[{number}] needs {field!r} ({what}); it is {entry!r:.200}")
         yield entry
 
 
@@ -190,7 +195,10 @@ def _box(row: dict, size: tuple[int, int], categories: dict, min_side: int) -> t
     numbers = row.get("bbox")
     if not isinstance(numbers, list) or len(numbers) != 4 or not all(isinstance(n, int | float) for n in numbers):
         raise Skip("bad box")
-    x, y, width, height = map(float, numbers)
+    try:
+        x, y, width, height = map(float, numbers)
+    except OverflowError as error:  # of a whole number beyond any float
+        raise Skip("bad box") from error
     if not all(map(math.isfinite, (x + width, y + height, x, y))) or width <= 0 or height <= 0:
         raise Skip("bad box")
     left, top = max(0, math.floor(x)), max(0, math.floor(y))
@@ -204,6 +212,8 @@ def _box(row: dict, size: tuple[int, int], categories: dict, min_side: int) -> t
 
 
 def _inside(folder: Path, name: str, where: str) -> Path:
+    if "\0" in name:
+        raise ValueError(f"{where}: file_name {name!r} holds a null character")
     path = (folder / name).resolve()
     if not path.is_relative_to(folder):
         raise ValueError(f"{where}: file_name {name!r} leads out of {folder}")

@@ -157,7 +157,9 @@ def read_shard(shard: str | Path, skip: Callable[[str, str, str], None]) -> Iter
 
     def damaged(error: Exception) -> bool:
         if not damage:
-            skip("damaged shard", shard, str(error.args[0]) if error.args else type(error).__name__)
+            # webdataset adds what it was reading from, a memory address
+            what = str(error.args[0]).partition(" @ <")[0] if error.args else ""
+            skip("damaged shard", shard, what or type(error).__name__)
         damage.append(error)
         return True
 

@@ -92,11 +92,12 @@ def write_grounded_shards(
 
     A shard appears complete or not at all. Called again after an interruption, it writes the shards that are missing;
     the same samples give the same bytes. What the shards were made with is kept in `grounded.json`, so that a folder
-    is not continued with something else.
+    is not continued with something else; of samples that do not tell what they are made from, keys and texts are
+    compared with those of the shards that are there.
 
     Args:
         samples (iterable of [`GroundedSample`]): `None` among them takes a place but is not written. Of a sequence
-            (such as `scene_grounded_pairs` gives) only what is missing is asked for.
+            with `settings` (such as `scene_grounded_pairs` gives) only what is missing is asked for.
         folder (`str` or `Path`): where to write; made if it is missing.
         shard_size (`int`): samples a shard.
         image_format (`str`): `"jpg"` (as GRIT has), `"png"` (without loss) or `"webp"`.
@@ -108,8 +109,10 @@ def write_grounded_shards(
         (numbers written now).
 
     Raises:
-        ValueError: a bad argument, or a sample without text, with a bad key, or with the key of another in its shard.
-        FileExistsError: `folder` is a file, or holds shards made with other settings, or by something else.
+        ValueError: a bad argument; a sample without text, with a bad key, or with the key of another in its shard;
+            samples of which none can be used.
+        FileExistsError: `folder` is a file, or holds shards made with other settings, of other samples, or by
+            something else.
 
     Example:
         >>> write_grounded_shards(scene_grounded_pairs("train", 5000), "grounded/train")  # doctest: +SKIP
@@ -125,7 +128,7 @@ def write_grounded_shards(
     _settle(folder, settings)
 
     done = {"directory": str(folder), "shards": 0, "written_shards": 0, "samples": 0, "boxes": 0}
-    known = isinstance(samples, Sequence)
+    known, told, paths = isinstance(samples, Sequence), settings["source"] is not None, []
     disable = None if progress is None else not progress
     with tqdm(
         total=len(samples) if known else None, desc=folder.name, unit="pair", disable=disable, leave=False
@@ -139,6 +142,7 @@ def write_grounded_shards(
 
         for number, (places, batch) in enumerate(_batches(samples, shard_size)):
             path = folder / f"pairs-{number:06d}.tar"
+            paths.append(path)
             if not path.exists():
                 kept = counted(batch)
                 first = next(kept, None)
@@ -149,12 +153,19 @@ def write_grounded_shards(
                 done["written_shards"] += 1
                 done["samples"] += count
                 done["boxes"] += boxes
+            elif not told:
+                _refuse_others(path, counted(batch))
             elif known:
                 bar.update(places)
             else:
                 for _ in counted(batch):
                     pass
             done["shards"] += 1
+    if paths and not done["shards"]:
+        skipped = f"; left out: {dict(samples.skipped)}" if getattr(samples, "skipped", None) else ""
+        raise ValueError(f"none of the samples can be used{skipped}")
+    if left := sorted(set(folder.glob("pairs-*.tar")) - set(paths)):
+        raise FileExistsError(f"{folder} holds {left[0].name!r} beyond these samples: choose another folder")
     return done
 
 
@@ -282,9 +293,7 @@ def _write_tar(file: BinaryIO, samples: Iterable[GroundedSample], image_format: 
                 raise ValueError(f"sample {sample.key!r}: the key {fault}")
             keys.add(sample.key)
             boxes += len(sample.boxes)
-            members = {"child": (sample.image, sample.text)}
-            members |= {f"parent{number:03d}": box for number, box in enumerate(sample.boxes)}
-            for name, (image, text) in members.items():
+            for name, (image, text) in _members(sample).items():
                 if not text.strip():
                     raise ValueError(f"sample {sample.key!r}: the text of {name} is empty")
                 _add(tar, f"{sample.key}.{name}.{image_format}", _encoded(image, image_format, quality))
@@ -292,6 +301,26 @@ def _write_tar(file: BinaryIO, samples: Iterable[GroundedSample], image_format: 
                 if name == "child":
                     _add(tar, f"{sample.key}.numparents.txt", str(len(sample.boxes)).encode())
     return len(keys), boxes
+
+
+def _members(sample: GroundedSample) -> dict[str, tuple[Image.Image, str]]:
+    """Picture and text of each of its fields."""
+    boxes = {f"parent{number:03d}": box for number, box in enumerate(sample.boxes)}
+    return {"child": (sample.image, sample.text), **boxes}
+
+
+def _refuse_others(path: Path, samples: Iterable[GroundedSample]) -> None:
+    """Raise unless a shard holds the keys and texts of these samples."""
+    wanted = {f"{s.key}.{name}.txt": text for s in samples for name, (_, text) in _members(s).items()}
+    try:
+        with tarfile.open(path) as tar:
+            texts = [m for m in tar if m.isfile() and re.search(r"(?<!\.numparents)\.txt$", m.name)]
+            found = {member.name: tar.extractfile(member).read().decode("utf-8") for member in texts}
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise FileExistsError(f"{path} cannot be read ({error}): choose another folder") from error
+    if found != wanted:
+        name = next(name for name in {**wanted, **found} if found.get(name) != wanted.get(name))
+        raise FileExistsError(f"{path} holds other samples than these ({name!r} differs): choose another folder")
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -317,13 +346,14 @@ def _settle(folder: Path, settings: dict) -> None:
             held = json.loads(path.read_text("utf-8"))
         except ValueError as error:
             raise FileExistsError(f"{path} cannot be read ({error}): choose another folder") from error
-        if held != json.loads(json.dumps(settings)):
+        if held == json.loads(json.dumps(settings)):
+            return
+        if any(folder.glob("pairs-*.tar")):
             raise FileExistsError(
                 f"{folder} holds shards made with {json.dumps(held)}, not {json.dumps(settings)}: "
                 "choose another folder"
             )
-        return
-    if found := sorted(folder.glob("pairs-*.tar")):
+    elif found := sorted(folder.glob("pairs-*.tar")):
         raise FileExistsError(f"{folder} holds {found[0].name!r} without {SETTINGS_FILE}: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     with _appearing(path) as file:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from .scores import as_scores
+from .scores import as_indices, as_scores
 
 
 def hierarchical(predicted: Sequence[Hashable], labels: Sequence[Hashable], parents: Mapping) -> dict:
@@ -74,8 +74,8 @@ def hierarchical_zero_shot(scores, labels, names: Sequence[Hashable], parents: M
         See [`hierarchical`].
 
     Raises:
-        ValueError: scores that are not finite (row named), another number of names than of classes; see
-            [`hierarchical`].
+        ValueError: scores that are not finite (row named), another number of names than of classes, labels that are
+            no indices of classes (row named); see [`hierarchical`].
 
     Example:
         >>> hierarchical_zero_shot([[0.9, 0.2], [0.4, 0.6]], [0, 0], ["cat", "dog"], {"cat": "pet", "dog": "pet"})[
@@ -86,8 +86,8 @@ def hierarchical_zero_shot(scores, labels, names: Sequence[Hashable], parents: M
     scores = as_scores(scores)
     if len(names) != scores.shape[1]:
         raise ValueError(f"names must have one entry per class ({scores.shape[1]}), got {len(names)}.")
-    predicted = [names[i] for i in scores.argmax(axis=1)]
-    return hierarchical(predicted, [names[int(label)] for label in labels], parents)
+    labels = as_indices(labels, len(scores), scores.shape[1], "labels", "classes")
+    return hierarchical([names[i] for i in scores.argmax(axis=1)], [names[i] for i in labels], parents)
 
 
 def _pairs(predicted: Sequence, labels: Sequence, parents: Mapping) -> dict[tuple, list[float]]:

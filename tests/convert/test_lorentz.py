@@ -466,8 +466,11 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, protocol):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("model.pth", b"", "is no torch checkpoint, or a damaged one"),
-        ("model.pth", b"PK\x03\x04 and no more", "is no torch checkpoint, or a damaged one"),
+        ("model.pth", b"", r"model\.pth is empty"),
+        ("model.safetensors", b"", r"model\.safetensors is empty"),
+        ("model.pth", b"<html>", r"is no torch checkpoint: such files do not begin with b'<htm'"),
+        ("model.pth", b"PK\x03\x04 and no more", "damaged torch checkpoint: it breaks off before the end of its zip"),
+        ("model.pth", b"\x80\x02 and no more", "is no torch checkpoint, or a damaged one|or is damaged"),
         ("model.safetensors", b"none", "is no safetensors file, or a damaged one"),
         ("model.pth", [1, 2], "holds list, not a state dict"),
         ("model.pth", {}, "holds an empty dict, not a state dict"),
@@ -487,8 +490,20 @@ def test_file_that_is_no_checkpoint_is_named(tmp_path, name, content, message):
 def test_truncated_checkpoint_is_named(tmp_path):
     path = save(checkpoint(), tmp_path / "model.pth")
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match="damaged torch checkpoint: it breaks off") as error:
         load_checkpoint(path)
+    assert "pickle" not in str(error.value)
+
+
+@pytest.mark.parametrize("wrapper", ["model", "state_dict", "model_state_dict", None])
+def test_names_and_places_that_training_gives_are_known(tmp_path, wrapper):
+    state = {f"module._orig_mod.{name}": value for name, value in checkpoint("phyclip").items()}
+    path = tmp_path / "model.pth"
+    torch.save({wrapper: state, "epoch": 3} if wrapper else state, path)
+    folder = convert_lorentz(path, tmp_path / "out", **HEADS)
+    expected = convert_state_dict(checkpoint("phyclip"))[0]
+    found = load_file(folder / "model.safetensors")
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def without(*prefixes):
@@ -506,17 +521,26 @@ BROKEN = {
     "open_clip": (lambda state: {"visual.conv1.weight": torch.ones(2)}, r"no key 'visual\.patch_embed\.proj\.weight'"),
     "missing": (without("visual.blocks.1.mlp.fc2.bias"), r"no key 'visual\.blocks\.1\.mlp\.fc2\.bias'"),
     "gap": (without("textual.resblocks.0."), r"no key 'textual\.resblocks\.0"),
-    "no mean": (without("pixel_mean"), "no key 'pixel_mean'"),
+    "no mean": (without("pixel_mean"), r"no key 'pixel_mean', though \d+ of \d+ keys are those of a MERU, HyCo"),
     "no curvature": (
         without("curv", "visual_concept", "textual_concept"),
         "no curvature, neither 'curv' nor 'curvs.0'",
     ),
-    "no third factor": (without("curvs.2"), r"numbers \[0, 1, 3\], and \[2\] are missing"),
+    "no third factor": (without("curvs.2"), r"of 'curvs\.N' there are numbers \[0, 1, 3\], and \[2\] are missing"),
     "fewer scales": (without("textual_concept_alphas.3"), "'curvs': 4, .*'textual_concept_alphas': 3"),
     "extra": (replaced("visual.head.weight", torch.ones(3)), r"unexpected keys visual\.head\.weight"),
     "shape": (replaced("visual.norm.weight", torch.ones(7)), r"'visual\.norm\.weight' has shape \(7,\).*\(24,\)"),
     "axes": (replaced("textual.posit_embed", torch.ones(7)), r"'textual\.posit_embed' has shape \(7,\).* 2 axes"),
     "nan": (replaced("textual.ln_final.bias", lambda x: x * torch.nan), r"'textual\.ln_final\.bias' .* not finite"),
+    "curvature": (
+        replaced("curvs.1", torch.tensor(200.0)),
+        r"'curvs\.1' is 200, the logarithm of a number that float",
+    ),
+    "scale": (
+        replaced("textual_concept_alphas.0", torch.tensor(-1e3)),
+        r"'textual_concept_alphas\.0' is -1000, the log",
+    ),
+    "temperature": (replaced("logit_scale", torch.tensor(99.0)), "'logit_scale' is 99, the logarithm of a number"),
     "grid": (replaced("visual.pos_embed", torch.ones(1, 9, WIDTH)), "a class token and 8 patches.*no square grid"),
     "patches": (replaced("visual.patch_embed.proj.weight", torch.ones(24, 3, 4, 2)), "patches of 4x2 pixels"),
     "mask": (replaced("textual.attn_mask", lambda x: ~x), "'textual.attn_mask' is not causal"),
@@ -572,6 +596,9 @@ def test_folder_that_exists_is_refused_and_left_alone(tmp_path):
     with pytest.raises(FileExistsError, match="out exists already: name a new folder"):
         convert_lorentz(path, tmp_path / "out", **HEADS)
     assert list((tmp_path / "out").iterdir()) == []
+    for name in ("model.pth/out", "model.pth/new/out"):
+        with pytest.raises(FileExistsError, match=r"out would lie below the file .*model\.pth: name a new folder"):
+            convert_lorentz(path, tmp_path / name, **HEADS)
     with pytest.raises(FileNotFoundError, match="no such checkpoint file"):
         convert_lorentz(tmp_path / "none.pth", tmp_path / "new", **HEADS)
 

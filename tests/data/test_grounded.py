@@ -241,7 +241,7 @@ def test_cut_or_damaged_files_give_what_is_whole(tmp_path, shards):
     for name, (data, whole) in cases.items():
         (tmp_path / "cut.tar").write_bytes(data)
         pairs = GroundedPairs([tmp_path / "cut.tar", shards / "s1.tar"], **PLAIN)
-        with pytest.warns(UserWarning, match="1 x damaged shard .first in .*cut.tar"):
+        with pytest.warns(UserWarning, match=r"1 x damaged shard .first in [^@<]*cut.tar: [^@<]+\)$"):
             assert keys(pairs) == whole + EVERYTHING[5:10], name
         assert pairs.skipped == {"damaged shard": 1}, name
 
@@ -468,27 +468,40 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, lazy, interrupti
                 raise interruption
             yield sample
 
+    class Told:
+        """An iterator that tells its settings."""
+
+        settings = {"made": "here"}
+
+        def __init__(self, made):
+            self.made = made
+
+        def __iter__(self):
+            return self.made
+
     class Source(list):
-        settings = None
+        settings = Told.settings
 
         def __getitem__(self, index):
             asked.append(f"k{index}")
             return super().__getitem__(index)
 
     with pytest.raises(type(interruption)):
-        write_grounded_shards(interrupted("k4"), tmp_path / "out", shard_size=3)
+        write_grounded_shards(Told(interrupted("k4")), tmp_path / "out", shard_size=3)
     assert sorted(contents(tmp_path / "out")) == ["grounded.json", "pairs-000000.tar"]  # nothing half-written
     asked.clear()
-    source = interrupted(None) if lazy else Source(samples(8))
+    source = Told(interrupted(None)) if lazy else Source(samples(8))
     done = write_grounded_shards(source, tmp_path / "out", shard_size=3)
     assert (done["shards"], done["written_shards"], done["samples"]) == (3, 2, 5)
     assert asked == [f"k{i}" for i in range(0 if lazy else 3, 8)]  # a sequence is not asked again for what is there
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    again = write_grounded_shards(samples(8), tmp_path / "out", shard_size=3)
-    assert (again["shards"], again["written_shards"], again["samples"]) == (3, 0, 0)
-    (tmp_path / "out" / "pairs-000001.tar").unlink()
-    assert write_grounded_shards(samples(8), tmp_path / "out", shard_size=3)["written_shards"] == 1
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    settings = {"grounded.json": (tmp_path / "out" / "grounded.json").read_bytes()}
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole") | settings
+    for given in (samples, lambda count: list(samples(count))):  # they tell nothing: compared with what is there
+        again = write_grounded_shards(given(8), tmp_path / "whole", shard_size=3)
+        assert (again["shards"], again["written_shards"], again["samples"]) == (3, 0, 0)
+        (tmp_path / "whole" / "pairs-000001.tar").unlink()
+        assert write_grounded_shards(given(8), tmp_path / "whole", shard_size=3)["written_shards"] == 1
+        assert contents(tmp_path / "out") == contents(tmp_path / "whole") | settings
 
 
 def test_unusable_samples_keep_their_place(tmp_path):
@@ -510,6 +523,28 @@ def test_a_folder_is_not_continued_with_something_else(tmp_path):
         with pytest.raises(FileExistsError, match="holds shards made with .*choose another folder"):
             write_grounded_shards(source, target, **options)
     assert contents(target) == before
+    # samples that do not tell what they are made from
+    plain = tmp_path / "plain"
+    write_grounded_shards(list(samples(4)), plain, shard_size=2)
+    before, retold = contents(plain), [*samples(3), GroundedSample("k3", Image.new("RGB", (4, 4)), "another", ())]
+    for others, message in (
+        (list(samples(5, start=1)), r"pairs-000000.tar holds other samples than these \('k2.child.txt' differs\)"),
+        (samples(5, start=1), "pairs-000000.tar holds other samples"),
+        (retold, r"pairs-000001.tar holds other samples than these \('k3.child.txt' differs\)"),
+        (list(samples(3)), "pairs-000001.tar holds other samples"),
+        (list(samples(2)), "holds 'pairs-000001.tar' beyond these samples"),
+    ):
+        with pytest.raises(FileExistsError, match=message):
+            write_grounded_shards(others, plain, shard_size=2)
+        assert contents(plain) == before
+    (plain / "pairs-000001.tar").write_bytes(b"no tar file")
+    with pytest.raises(FileExistsError, match="pairs-000001.tar cannot be read"):
+        write_grounded_shards(list(samples(4)), plain, shard_size=2)
+    # a folder in which nothing has come to be is free
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="none of the samples can be used"):
+        write_grounded_shards([None, None], tmp_path / "none")
+    assert write_grounded_shards(samples(2), tmp_path / "none", quality=90)["written_shards"] == 1
     (tmp_path / "other").mkdir()
     shard(tmp_path / "other" / "pairs-000000.tar", members("a"))
     with pytest.raises(FileExistsError, match="holds 'pairs-000000.tar' without grounded.json"):
@@ -716,6 +751,7 @@ def test_coco_boxes_that_cannot_be_used_are_counted(coco):
             "box",
             [0, 0, float("nan"), 9],
             [0, 0, 1e308, 1e309],
+            [10**400, 0, 9, 9],
             None,
         ],
         "outside": [[40, 0, 10, 10], [0, -10, 10, 10]],
@@ -727,7 +763,7 @@ def test_coco_boxes_that_cannot_be_used_are_counted(coco):
     source = coco_grounded_pairs(coco(rows), coco.folder)
     assert [(sample.key, len(sample.boxes)) for sample in source] == [("000000000007", 1)]
     assert source.skipped == {
-        "bad box": 7, "outside": 2, "small": 2, "crowd": 1, "no phrase": 3, "unknown picture": 1, "no box": 2,
+        "bad box": 8, "outside": 2, "small": 2, "crowd": 1, "no phrase": 3, "unknown picture": 1, "no box": 2,
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"no picture can be used; left out: .*'crowd': 1"):
         coco_grounded_pairs(coco([{**good, "iscrowd": 1}]), coco.folder)
@@ -750,10 +786,23 @@ def test_coco_pictures_that_cannot_be_used_are_counted(coco, tmp_path):
     for _ in range(2):  # counted once, however often they are asked for
         assert [sample and sample.key for sample in source] == ["000000000001", None, None]
         assert source.skipped == {"missing": 1, "broken picture": 2, "other size": 1}
+    only = coco([{"image_id": 3, "category_id": 1, "bbox": [0, 0, 9, 9]}], images[2:3], "only.json")
+    with pytest.raises(ValueError, match=r"none of the samples can be used; left out: \{'broken picture': 1\}"):
+        write_grounded_shards(coco_grounded_pairs(only, coco.folder), tmp_path / "out")
     for name in ("one.png", "three.png", "broken.png"):
         (coco.folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=r"5 of 5 pictures .* 'one.png', 'gone.png'"):
         coco_grounded_pairs(path, coco.folder)
+
+
+def test_coco_ids_that_look_alike_have_keys_of_their_own(coco, tmp_path):
+    ids = [1, "000000000001", "a/b", "a_b-2", "-5", -5]
+    images = [{"id": name, "file_name": "one.png"} for name in ids]
+    boxes = [{"image_id": name, "phrase": f"part of {name!r}", "bbox": [0, 0, 9, 9]} for name in ids]
+    source = coco_grounded_pairs(coco(boxes, images), coco.folder)
+    assert [sample.boxes[0][1] for sample in source] == [f"part of {name!r}" for name in ids]
+    assert len({sample.key for sample in source}) == len(ids) and source[0].key == "000000000001"
+    assert write_grounded_shards(source, tmp_path / "out")["samples"] == len(ids)
 
 
 def test_coco_pictures_lie_as_they_were_annotated(coco):
@@ -792,7 +841,13 @@ def test_coco_paths_stay_inside(coco, tmp_path, name):
         ("[]", "bad.json: an object with the lists 'images', 'annotations' is needed; found: list"),
         ('{"annotations": [], "info": 1}', r"found: \['annotations', 'info'\]"),
         ('{"images": [{"id": 1}], "annotations": []}', r"bad.json: images\[0\] needs 'file_name'"),
-        ('{"images": [{"id": 1, "file_name": 3}], "annotations": []}', r"images\[0\] needs 'file_name'"),
+        ('{"images": [{"id": 1, "file_name": 3}], "annotations": []}', r"images\[0\] needs 'file_name' \(text\)"),
+        (
+            '{"images": [{"id": 1.0, "file_name": "a"}], "annotations": []}',
+            r"needs 'id' \(a whole number or text\); it is \{'id': 1.0",
+        ),
+        ('{"images": [{"id": true, "file_name": "a"}], "annotations": []}', r"images\[0\] needs 'id'"),
+        ('{"images": [{"id": 1, "file_name": "a\\u0000b"}], "annotations": []}', r"images\[0\]: file_name .* null"),
         ('{"images": [], "annotations": [{"bbox": [1]}]}', r"annotations\[0\] needs 'image_id'"),
         ('{"images": [], "annotations": [3]}', r"annotations\[0\] needs 'image_id'"),
         (

@@ -101,6 +101,15 @@ def test_bad_input():
         hierarchical(["a"], ["a"], {"a": "b", "b": "a"})
     with pytest.raises(ValueError, match=r"one entry per class \(2\), got 1"):
         hierarchical_zero_shot([[1.0, 2.0]], [0], ["cat"], TREE)
+    for labels, message in (
+        ([0, -1], "labels: row 1 is -1, but there are 2 classes"),
+        ([0, 2], "labels: row 1 is 2, but there are 2 classes"),
+        ([0, 0.5], "whole numbers from 0 to 1"),
+        ([True, False], "whole numbers from 0 to 1"),
+        ([0], r"one index per row, shape \(2,\), got shape \(1,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            hierarchical_zero_shot([[1.0, 2.0], [2.0, 1.0]], labels, ["cat", "dog"], TREE)
     with pytest.raises(ValueError, match="row 0 holds NaN"):
         hierarchical_zero_shot([[np.nan, 2.0]], [0], ["cat", "dog"], TREE)
 

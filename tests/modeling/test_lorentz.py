@@ -303,6 +303,32 @@ def test_half_aperture_at_its_threshold():
     assert -1e5 < gradient[1, 0, 0] < -1e3
 
 
+@pytest.mark.parametrize("function", UNARY + PAIRED + PAIRWISE)
+def test_nan_shows_where_it_was_put_and_nowhere_else(function):
+    """In one coordinate of factor 1 of point 2, of the first or the second argument."""
+    clean = points(5, seed=20), points(5, seed=21)
+    arguments = 1 if function in UNARY else 2
+    expected = getattr(lorentz, function)(*clean[:arguments], CURVATURES)
+    for side in range(arguments):
+        inputs = [z.clone() for z in clean[:arguments]]
+        inputs[side][2, 1, 3] = math.nan
+        found, hit = getattr(lorentz, function)(*inputs, CURVATURES), torch.zeros(expected.shape, dtype=torch.bool)
+        if function == "product_distance":  # (n,)
+            hit[2] = True
+        elif function == "pairwise_product_inner":  # (n, m)
+            hit.movedim(side, 0)[2] = True
+        elif function in PAIRWISE:  # (k, n, m)
+            hit[1].movedim(side, 0)[2] = True
+        else:  # (n, k) or (n, k, d)
+            hit[2, 1] = True
+        assert torch.equal(found.isnan(), hit)
+        torch.testing.assert_close(found[~hit], expected[~hit])
+    # at the apex and at the cone's threshold, where values are put in
+    near, nan = torch.zeros(1, 3, 4), torch.full((1, 3, 4), math.nan)
+    for pair in ((near, nan), (nan, near), (nan, nan)):
+        assert getattr(lorentz, function)(*(pair if arguments == 2 else (nan,))).isnan().all()
+
+
 # --- properties ----------------------------------------------------------------------------------------------------
 
 # √c‖v‖ stays below 11, where `expmap0` cuts.
@@ -349,6 +375,18 @@ def test_half_precision_is_computed_in_float32(dtype):
         assert torch.equal(measured, expected)
         (gradient,) = torch.autograd.grad(measured.sum(), x)
         assert gradient.dtype == dtype and gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("function", PAIRED + PAIRWISE)
+def test_mixed_dtypes_are_computed_in_the_wider(function):
+    x, y = points(6, seed=18), points(6, seed=19)
+    expected = getattr(lorentz, function)(x.float().double(), y, CURVATURES)
+    measured = getattr(lorentz, function)(x.float(), y, CURVATURES)
+    torch.testing.assert_close(measured, expected)
+    swapped = getattr(lorentz, function)(y, x.float(), CURVATURES)
+    torch.testing.assert_close(swapped, getattr(lorentz, function)(y, x.float().double(), CURVATURES))
+    half = getattr(lorentz, function)(x.half(), y.float(), CURVATURES.float())
+    assert half.dtype == torch.float32
 
 
 # --- the published implementations ---------------------------------------------------------------------------------
@@ -448,6 +486,9 @@ def test_bad_input():
         lorentz.logmap0(torch.zeros(4))
     with pytest.raises(ValueError, match=r"\(n, k, d\) and \(m, k, d\), got \(2, 3, 4\) and \(2, 4\)"):
         lorentz.pairwise_distance(x, torch.zeros(2, 4))
+    for call in (lorentz.product_distance, lorentz.pairwise_inner, pairwise_product_distance):
+        with pytest.raises(ValueError, match=r"with k ≥ 1 factors, got \(2, 0, 4\)"):
+            call(x[:, :0], x[:, :0])
     with pytest.raises(ValueError, match="`product` must be 'l1' or 'l2', got 'max'"):
         lorentz.product_distance(x, x, 1.0, "max")
     with pytest.raises(ValueError, match="`min_radius` must be positive, got 0"):

@@ -363,6 +363,21 @@ def test_parameter_names_are_stable(tmp_path):
     }
 
 
+@pytest.mark.parametrize("learn_curvature", [True, False])
+def test_casts_to_half_precision_spare_the_geometry(tmp_path, learn_curvature):
+    model = make_model(learn_curvature=learn_curvature)
+    before = {name: value.clone() for name, value in model.geometry.state_dict().items()}
+    for cast in (model.bfloat16, model.half, lambda: model.to(torch.bfloat16), lambda: model.to("cpu", torch.half)):
+        half = cast().dtype
+        assert half in (torch.bfloat16, torch.half) and model.text_projection.weight.dtype == half
+        assert {value.dtype for value in model.geometry.state_dict().values()} == {torch.float32}
+        model.save_pretrained(tmp_path)
+        found = PhyClipModel.from_pretrained(tmp_path, dtype=torch.float32).geometry.state_dict()
+        assert all(torch.equal(found[name], value) for name, value in before.items())
+    assert model.double().curvatures.dtype == torch.float64
+    assert model.float().curvatures.dtype == torch.float32
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("learn_curvature", [True, False])
 def test_saved_model_loads_equal(tmp_path, dtype, learn_curvature):
@@ -634,6 +649,55 @@ def test_bad_calls_are_named():
     assert output.logits_per_image.shape == (2, 3)
     with pytest.raises(ValueError, match="`score` must be 'distance' or 'inner', got 'cosine'"):
         model.similarity(output.image_embeds, output.text_embeds, score="cosine")
+    for call, name in (
+        (model.embed_images, "features"),
+        (model.embed_texts, "features"),
+        (model.radius, "points"),
+        (lambda rows: model.similarity(output.image_embeds, rows), "points"),
+    ):
+        for width in (12, 17):  # 12 = 4 factors of 3 dimensions
+            with pytest.raises(
+                ValueError, match=rf"{name} must have `projection_dim` = 16 .*got shape \(2, {width}\)"
+            ):
+                call(torch.zeros(2, width))
+    with pytest.raises(
+        ValueError, match="must be that of an image tower, such as a ViT; that of type 'bert' reads `in"
+    ):
+        make_model(vision_config={"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2})
+
+
+def test_options_that_are_set_later_are_looked_at(tmp_path):
+    make_model().save_pretrained(tmp_path)
+    for options, message in (
+        ({"margin_inter": -1.0}, "`margin_inter` must be a finite number ≥ 0, got -1.0"),
+        ({"curvature": 0.0}, "`curvature` must be positive"),
+        ({"curvature_ratio": 0.5}, "`curvature_ratio` must be at least 1"),
+        ({"logit_scale_init_value": 99.0}, "`logit_scale_init_value`"),
+    ):
+        with pytest.raises(StrictDataclassError, match=message):
+            PhyClipModel.from_pretrained(tmp_path, **options)
+    assert PhyClipModel.from_pretrained(tmp_path, margin_inter=0.5).config.margin_inter == 0.5
+
+
+# --- torch.compile -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("product", ["l1", "l2"])
+def test_compiled_model_has_the_loss_and_gradients_of_the_eager_one(product):
+    torch._dynamo.reset()
+    eager, other = make_model(product=product), make_model(product=product)
+    compiled = torch.compile(other, backend="aot_eager")
+    outputs = [model(**pairs(), **boxes(), return_loss=True) for model in (eager, compiled)]
+    for name in ("loss", "logits_per_image", "image_embeds", "box_text_embeds"):
+        torch.testing.assert_close(outputs[1][name], outputs[0][name])
+    for output in outputs:
+        output.loss.backward()
+    found = dict(other.named_parameters())
+    for name, parameter in eager.named_parameters():
+        torch.testing.assert_close(found[name].grad, parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
+    towers = torch.compile(other.get_image_features, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(towers(pixels()).pooler_output, eager.get_image_features(pixels()).pooler_output)
 
 
 # --- documentation -------------------------------------------------------------------------------------------------

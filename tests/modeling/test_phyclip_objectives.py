@@ -533,6 +533,10 @@ def test_two_processes_equal_one(tmp_path):
         ({"product": "sum"}, "`product` must be 'l1' or 'l2', got 'sum'"),
         ({"box_targets": "all"}, "`box_targets` must be 'boxes' or 'full', got 'all'"),
         ({"min_radius": 0.0}, "`min_radius` must be positive"),
+        ({"entail_weight": -1.0}, "`entail_weight` must be a number ≥ 0, got -1.0"),
+        ({"entail_weight": math.nan}, "`entail_weight` must be a number ≥ 0, got nan"),
+        ({"margin_inter": -0.1}, "`margin_inter` must be a number ≥ 0, got -0.1"),
+        ({"margin_intra": -0.1, "box_image": None, "box_text": None}, "`margin_intra` must be a number ≥ 0"),
     ],
 )
 def test_bad_input_is_named(options, message):
@@ -540,6 +544,12 @@ def test_bad_input_is_named(options, message):
     image = points.pop("image")
     with pytest.raises(ValueError, match=message):
         phyclip_objective(image, **points)
+
+
+def test_negative_margins_are_refused():
+    points = batch()
+    with pytest.raises(ValueError, match="`margin` must be a number ≥ 0, got -0.5"):
+        entailment_loss(points["image"], points["text"], c=CURVATURES, margin=-0.5)
 
 
 def test_as_many_texts_as_images_are_needed():

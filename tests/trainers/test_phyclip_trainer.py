@@ -63,7 +63,9 @@ def parameters(model):
 
 
 def step_logs(trainer):
-    return [entry for entry in trainer.state.log_history if "loss" in entry]
+    """What is logged with the losses, but for the time."""
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    return [{name: value for name, value in entry.items() if name != "seconds"} for entry in logs]
 
 
 def two_steps(folder, kind, batch_size):
@@ -323,9 +325,15 @@ def test_a_run_that_goes_on_equals_one_never_broken(tmp_path, source, stop):
 
     expected, losses, whole = run(tmp_path / "whole")
     assert whole.state.epoch == 3 and len(losses) == 6
-    shutil.copytree(tmp_path / "whole" / f"checkpoint-{stop}", tmp_path / "broken" / f"checkpoint-{stop}")
-    found, again, _ = run(tmp_path / "broken", str(tmp_path / "broken" / f"checkpoint-{stop}"))
-    assert again == losses
+    times = [entry["seconds"] for entry in whole.state.log_history if "loss" in entry]
+    assert 0 < times[0] and times == sorted(times) and times[-1] <= whole.seconds
+    checkpoint = tmp_path / "broken" / f"checkpoint-{stop}"
+    shutil.copytree(tmp_path / "whole" / f"checkpoint-{stop}", checkpoint)
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    state["log_history"][-1]["seconds"] = 5000.0  # as if it had taken so long
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    found, again, trainer = run(tmp_path / "broken", str(checkpoint))
+    assert again == losses and 5000 < trainer.seconds < 6000
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 

@@ -17,12 +17,13 @@ import torch
 from datasets import Dataset, DatasetDict, Image
 from fixtures_quadruplets import TEXTS, png, tiny_quadruplets, tiny_rows, write_files
 from fixtures_tiny import tiny_clip, tiny_config, tiny_processor
+from huggingface_hub.errors import StrictDataclassError
 from peft import PeftModel
 from transformers import AutoModel, CLIPModel
 
 from negation_clip import Encoder
 from negation_clip.modeling.modeling_hanclip import HanClipModel
-from negation_clip.trainers import pretrain_clip, train_phyclip
+from negation_clip.trainers import fit_steering, pretrain_clip, train_phyclip
 from negation_clip.trainers.train_hanclip import (
     HanClipArguments,
     calibrate,
@@ -184,6 +185,12 @@ def test_a_given_or_trained_scale_is_left_alone(backbone, tmp_path):
         assert calibrated is (similarity == "poincare") and model.config.angular_weight == 0.5
     with pytest.raises(ValueError, match="feature_scale_init: .* is a HanCLIP and has trained values already"):
         loaded(f"--model={tmp_path / 'poincare'}", "--feature_scale_init=0.1")
+    with pytest.raises(StrictDataclassError, match="`angular_weight` must be a finite number ≥ 0, got -1.0"):
+        loaded(f"--model={tmp_path / 'poincare'}", "--angular_weight=-1.0")
+    assert loaded(f"--model={tmp_path / 'poincare'}", "--curvature=2.0")[0].curvature == 2.0
+    HanClipModel.from_backbone(backbone, learn_curvature=True).save_pretrained(tmp_path / "poincare")
+    with pytest.raises(ValueError, match="curvature: .* is a HanCLIP and has trained values already"):
+        loaded(f"--model={tmp_path / 'poincare'}", "--curvature=2.0")
 
 
 def test_half_precision_backbones_are_trained_in_float32(backbone, tmp_path):
@@ -347,10 +354,11 @@ def test_unusable_sources_are_named(tmp_path):
 )
 def test_every_recipe_is_understood(recipe):
     path = Path(str(files("negation_clip.recipes"))) / f"{recipe}.yaml"
-    scripts = {"pretrain": pretrain_clip, "phyclip": train_phyclip}
+    scripts = {"pretrain": pretrain_clip, "phyclip": train_phyclip, "steering": fit_steering}
     read = next((script.parse for name, script in scripts.items() if recipe.startswith(name)), parse)
-    _, training_arguments = read(["--config", str(path), "--use_cpu"])
-    assert training_arguments.output_dir.startswith("runs/")
+    cpu = ["--device=cpu"] if recipe.startswith("steering") else ["--use_cpu"]
+    *_, last = read(["--config", str(path), *cpu])
+    assert last.output_dir.startswith("runs/")
 
 
 def test_help_and_unknown_options(capsys):

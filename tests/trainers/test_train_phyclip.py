@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from fixtures_tiny import tiny_clip, tiny_processor
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, AutoProcessor, CLIPModel, PretrainedConfig
 
-from negation_clip import Encoder, PhyClipModel
+from negation_clip import Encoder, PhyClipConfig, PhyClipModel
 from negation_clip.data.grounded_shards import count_samples, expand_shards
 from negation_clip.data.grounded_writer import scene_grounded_pairs, write_grounded_shards
 from negation_clip.data.scenes import make_scene
+from negation_clip.trainers.phyclip_trainer import PhyClipTrainingArguments
 from negation_clip.trainers.train_phyclip import KINDS, PhyClipArguments, load_model, main, parse
 
 ROOT = Path(__file__).parents[2]
@@ -61,8 +64,13 @@ def test_a_resumed_run_ends_as_an_unbroken_one(shards, tmp_path, kind, capsys):
     for name in ("checkpoint-4", "checkpoint-5", "model"):
         shutil.rmtree(broken / name)
     (broken / "training_log.json").unlink()
+    state = broken / "checkpoint-3" / "trainer_state.json"
+    earlier = json.loads(state.read_text())["log_history"]
+    assert 0 < earlier[-1]["seconds"] < result["seconds"]
+    earlier[-1]["seconds"] = 5000.0  # as if it had taken so long
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"log_history": earlier}))
     resumed = main(*options(broken, *more, "--resume"))
-    assert losses(resumed) == losses(result)
+    assert losses(resumed) == losses(result) and 5000 < resumed["seconds"] < 6000
     name = "model/model.safetensors"
     assert (broken / name).read_bytes() == (whole / name).read_bytes()
     written = json.loads((broken / "training_log.json").read_text())
@@ -106,6 +114,80 @@ def test_published_architecture():
     assert (model.config.num_factors, model.config.projection_dim) == (16, 256)
 
 
+def test_a_model_that_exists_is_changed_only_where_that_can_be(tmp_path):
+    model, processor = load_model(PhyClipArguments(**SMALL, curvature=2.0))
+    for thing in (model, processor):
+        thing.save_pretrained(tmp_path / "model")
+    given = {"score": "inner", "entail_weight": 0.5, "curvature_ratio": 3.0, "margin_intra": 1.0}
+    again = load_model(PhyClipArguments(model=str(tmp_path / "model"), **given))[0]
+    assert {name: getattr(again.config, name) for name in given} == given and again.config.curvature == 2.0
+    assert torch.equal(again.curvatures, model.curvatures)
+    held = tmp_path / "run"
+    held.mkdir()
+    for name in ("_negation_clip_run", "training_log.json"):
+        (held / name).touch()
+    for wrong, message in (
+        ({"curvature": 3.0}, "curvature: for a model from scratch, but .*model exists and has its own"),
+        ({"curvature": -1.0}, "curvature: for a model from scratch"),
+        (
+            {"feature_scale_init": 0.9, "logit_scale_init_value": 1.0},
+            "feature_scale_init, logit_scale_init_value: for",
+        ),
+        ({"factor_dim": 4}, "factor_dim: for a model from scratch"),
+        ({"margin_inter": -1.0}, "`margin_inter` must be a finite number ≥ 0, got -1.0"),
+        ({"curvature_ratio": 0.5}, "`curvature_ratio` must be at least 1, got 0.5"),
+        ({"entail_weight": math.nan}, "`entail_weight` must be a finite number ≥ 0, got nan"),
+        ({"min_radius": 0.0}, "`min_radius` must be positive"),
+        ({"box_targets": "all"}, "box_targets"),
+    ):
+        argv = [f"--{name}={value}" for name, value in {**wrong, "model": tmp_path / "model", "pairs": 8}.items()]
+        # before anything is trained or written, and before an earlier run is replaced
+        with pytest.raises((ValueError, StrictDataclassError), match=message):
+            main(*parse([*argv, f"--output_dir={tmp_path / 'new'}", "--use_cpu"]))
+        with pytest.raises((ValueError, StrictDataclassError), match=message):
+            main(*parse([*argv, f"--output_dir={held}", "--use_cpu", "--overwrite"]))
+    assert not (tmp_path / "new").exists() and len(list(held.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", ["phyclip", "clip"])
+def test_a_model_is_saved_as_it_was_trained_whatever_the_evaluation_casts(tmp_path, kind):
+    more = ["--model=clip", "--vision=clip"] if kind == "clip" else []
+    more += ["--max_steps=1", "--save_strategy=no", "--pairs=16", "--eval_pairs=4", "--bf16_full_eval"]
+    result = main(*options(tmp_path / "run", *more))
+    assert math.isfinite(next(entry["eval_loss"] for entry in result["log"] if "eval_loss" in entry))
+    plain = main(*options(tmp_path / "plain", *more, "--bf16_full_eval=false"))
+    name = "model.safetensors"
+    assert Path(result["model"], name).read_bytes() == Path(plain["model"], name).read_bytes()
+    assert AutoModel.from_pretrained(plain["model"]).dtype == torch.float32
+
+
+def test_the_settings_of_the_paper():
+    """PHyCLIP-B as the paper tells it: numbers typed here, not read from the package."""
+    recipe = RECIPE.with_name("phyclip_paper.yaml")
+    written = yaml.safe_load(recipe.read_text("utf-8"))
+    assert written["bf16"] is True and written["tokenizer"] == "openai/clip-vit-base-patch16"
+    what, how = parse([f"--config={recipe}", "--use_cpu", "--bf16=false"])
+    assert (what.model, what.vision, what.box_targets, what.epoch_size) == ("phyclip", "vit", "boxes", 14_000_000)
+    assert (what.projection_dim, what.factor_dim) == (512, 8)  # k = 64 factors
+    assert (what.vision_width, what.vision_layers, what.vision_heads) == (768, 12, 12)
+    assert (what.pixels, what.patch, what.context) == (224, 16, 77)
+    assert (what.text_width, what.text_layers, what.text_heads) == (512, 12, 8)
+    assert (what.entail_weight, what.margin_inter, what.margin_intra) == (0.2, 0.7, 1.2)
+    assert 4 * how.per_device_train_batch_size == 768 and how.gradient_accumulation_steps == 1
+    assert (how.max_steps, how.warmup_steps, how.lr_scheduler_type) == (500_000, 4000, "cosine")
+    assert not how.published_weight_decay and how.use_boxes is not False
+    # nothing of these is given: what the model and the trainer do by default
+    unsaid = ("curvature", "learn_curvature", "curvature_ratio", "feature_scale_init", "product", "min_radius")
+    assert [getattr(what, name) for name in unsaid] == [None] * len(unsaid) and what.logit_scale_init_value is None
+    config = PhyClipConfig()
+    assert (config.curvature, config.learn_curvature, config.curvature_ratio) == (1, True, 10)
+    assert (config.min_radius, config.product, config.logit_scale_max) == (0.1, "l1", 100)
+    assert math.exp(config.logit_scale_init_value) == pytest.approx(1 / 0.07, rel=1e-4)
+    for args in (how, PhyClipTrainingArguments("run", use_cpu=True)):
+        assert (args.learning_rate, args.weight_decay, args.lr_scheduler_type) == (5e-4, 0.2, "cosine")
+        assert (args.adam_beta1, args.adam_beta2) == (0.9, 0.98)
+
+
 def test_samples_of_shards_are_counted(shards):
     assert count_samples(expand_shards(shards)) == 22
 
@@ -125,7 +207,8 @@ def test_unusable_options_are_named(shards, tmp_path):
             "factor_dim, product: options of a hyp",
         ),
         ({"model": str(folder), "entail_weight": 0.1}, "entail_weight: options of a hyperbolic model, but .*clip is"),
-        ({"model": str(folder), "pixels": 32, "text_heads": 2}, "pixels, text_heads: sizes of a model from scratch"),
+        ({"model": str(folder), "pixels": 32, "text_heads": 2}, "pixels, text_heads: for a model from scratch, but"),
+        ({"model": str(folder), "logit_scale_init_value": 1.0}, "logit_scale_init_value: for a model from scratch"),
         ({"model": str(other)}, "type 'bert'; trained here are 'phyclip' and 'clip'"),
         ({"factor_dim": 7}, "multiple of `factor_dim`"),
     ):
