@@ -67,6 +67,8 @@ setup(
     extras_require={
         "demo": ["gradio"],
         "data": ["webdataset>=1.0.2"],
+        "judge": ["torchvision"],
+        "steering": ["scikit-learn>=1.9"],
         "test": TEST,
         "lint": LINT,
         "dev": TEST + LINT + ["build", "pre-commit"],

@@ -51,10 +51,35 @@ def _convert_lorentz(**options) -> None:
     print(convert_lorentz(**options))
 
 
+def _negate(**options) -> None:
+    from negation_clip.data.negate import negate_file
+
+    for row in negate_file(**options):
+        print(json.dumps(row, ensure_ascii=False))
+
+
 def _inspect(**options) -> None:
     from negation_clip.inspection import format_summary, inspect_model
 
     print(format_summary(inspect_model(**options)))
+
+
+def _judge(**options) -> None:
+    from negation_clip.judge import run_judge
+    from negation_clip.judge.report import format_table
+
+    print(format_table(run_judge(**options)))
+
+
+def _parse(texts: Sequence[str] = ()) -> None:
+    from dataclasses import asdict
+
+    from negation_clip.queries import parse
+
+    for text in texts or map(str.rstrip, sys.stdin):
+        query = parse(text)
+        result = {**asdict(query), "cues": [cue._asdict() for cue in query.cues]}
+        print(json.dumps(result, indent=2 if len(texts) == 1 else None))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -98,6 +123,16 @@ def make_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--split", help=SPLITS)
     evaluate.add_argument("--output", help="JSON file to write as well")
 
+    negate = command(commands, "negate", _negate, "negate captions by rules, print JSON lines")
+    negate.add_argument("file", help="text file, a caption a line")
+    negate.add_argument("--kind", help="false: deny what a caption mentions; true: what it does not mention")
+    negate.add_argument("--vocabulary", help="what a true negation may deny: coco or scenes")
+    negate.add_argument("--seed", type=int, help="seed of all draws")
+    negate.add_argument("--fit", action="store_true", help="let the captions tell what goes with what")
+
+    parse = command(commands, "parse", _parse, "what search queries ask for and what they deny, as JSON")
+    parse.add_argument("texts", metavar="query", nargs="*", help="a JSON line each; without any, lines of stdin")
+
     inspect = command(commands, "inspect", _inspect, "what the factors of a PHyCLIP, MERU or HyCoCLIP stand for")
     inspect.add_argument("model", help="folder or Hub id of a PhyClipModel with its processor")
     texts = inspect.add_mutually_exclusive_group()
@@ -111,6 +146,32 @@ def make_parser() -> argparse.ArgumentParser:
     inspect.add_argument("--size", type=int, help="pictures of the embedded world, where they are taken")
     inspect.add_argument("--seed", type=int, help="seed of the embedded world and of the shuffled families")
     inspect.add_argument("--overwrite", action="store_true", help="replace an earlier inspection in the folder")
+
+    judge = command(commands, "judge", _judge, "let a multimodal language model say if retrieved pictures fit")
+    judge.add_argument("queries", help=".csv, .json or .jsonl: queries, with questions or without")
+    judge.add_argument("images", help="folder with pictures, at any depth")
+    judge.add_argument("--model", action="append", required=True, help="folder or Hub id to search with; may repeat")
+    judge.add_argument("--judge", required=True, help="oracle, a folder or Hub id, or the name at the endpoint")
+    judge.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible endpoint that serves the judge")
+    judge.add_argument("--output", help="folder for results.json, answers.csv and rates.png, by default judge")
+    judge.add_argument("--negation", nargs="+", help="plain, strip, compose: how queries are encoded")
+    judge.add_argument("--weight", type=float, help="strength of compose")
+    judge.add_argument("--k", type=int, help="pictures per query, by default 5")
+    judge.add_argument("--check-consistency", action="store_true", help="ask the judge the other way round, too")
+    judge.add_argument("--cache", metavar="FOLDER", help="where answers are kept for later runs")
+    judge.add_argument("--revision", help="version of the judge")
+    judge.add_argument("--answer-by", help="generate or logits, of a local judge")
+    judge.add_argument("--batch-size", type=int, help="questions at a time, of a local judge")
+    judge.add_argument("--max-tokens", type=int, help="longest answer of the judge")
+    judge.add_argument("--parameters", type=json.loads, metavar="JSON", help="fields of a request to the endpoint")
+    judge.add_argument("--workers", type=int, help="questions under way at the endpoint")
+    judge.add_argument("--timeout", type=float, help="seconds to wait for the endpoint")
+    judge.add_argument("--retries", type=int, help="how often a question that failed is asked again")
+    judge.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
+    judge.add_argument("--device", help="cpu, cuda, ...")
+    judge.add_argument("--device-map", help="of a local judge, such as auto; by default as --device")
+    judge.add_argument("--trust-remote-code", action="store_true", help="run code from the repositories")
+    judge.add_argument("--overwrite", action="store_true", help="replace an earlier judgement in the folder")
 
     text = "published checkpoints to folders that from_pretrained loads"
     convert = commands.add_parser("convert", help=text, description=text)

@@ -1,0 +1,1041 @@
+"""Reads the words of a query for `negation_clip.queries`: first the cues, then how far each reaches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from . import query_words as lex
+
+_QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
+# Letters with the accents that some keyboards send apart from them.
+_LETTERS = "[\\w\u0300-\u036f]+"
+_TOKEN = re.compile(rf"w/o(?:ut)?\b|and/or\b|{_LETTERS}(?:['-]{_LETTERS})*|\S", re.I)
+_OPERATOR = re.compile(r"(?<![^\s(,;])(?:--?|[\u2212!])(?:\"([^\"]+)\"|'([^']+)'|([^\W\d_][\w'-]*))")
+_QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']+'(?!\w)")
+_ARTICLE = re.compile(r"\b(an?) $", re.I)
+_EDGE = ' ,;:.!?-\u2013\u2014|/()[]{}"'
+_HARD = frozenset(";.!?()[]{}:|/#\u2014\u2013-\u2026\u00b7\u2022")
+_WORD_LIKE = frozenset("_'\",&$%@+*")
+_SENTENCE_ENDS = (".", ";", "!", "?")
+# What becomes of a token: taken away with a denial; part of a name; an idiom, of which nothing is to be seen.
+_CUT, _NAME, _IDIOM = 1, 2, 3
+
+
+def _table(**groups: Iterable[str]) -> dict[str, dict[str, list[tuple[list[str], str]]]]:
+    """Phrases with the name of their group, by their first word and then their second; longest first."""
+    table: dict[str, dict[str, list[tuple[list[str], str]]]] = {}
+    for group, phrases in groups.items():
+        for phrase in phrases:
+            first, *more = words = phrase.split()
+            table.setdefault(first, {}).setdefault(more[0] if more else "", []).append((words, group))
+    for seconds in table.values():
+        for second, entries in seconds.items():
+            entries.sort(key=lambda entry: len(entry[0]), reverse=True)
+            if second:
+                entries.extend(seconds.get("", ()))
+    return table
+
+
+# The name of a group is that of the method that reads it, without "on_".
+_PHRASES = _table(
+    name=lex.NAMES,
+    sign_text=lex.SIGN_TEXTS,
+    idiom=(*lex.IDIOMS, *lex.DOUBLE),
+    approximate=lex.APPROXIMATE,
+    only=lex.ONLY,
+    nobody=lex.NOBODY,
+    hardly=lex.HARDLY,
+    without=lex.WITHOUT,
+    refusal=lex.REFUSALS,
+    request=lex.REQUESTS_TO_OMIT,
+    exception=lex.EXCEPTIONS,
+    total=lex.TOTALS,
+    gone=("missing", "absent", "excluded"),
+    nowhere=("nowhere to be seen", "nowhere to be found", "nowhere in sight", "nowhere"),
+    free=("free",),
+    few=("few", "hardly", "barely", "scarcely"),
+    next_to_no=("next to no",),
+    zero=("zero", "0"),
+    negator=("no", "not", "never", "cannot", "no longer", "neither", "nor"),
+    none=("none", "none of", "neither of"),
+    nothing=("nothing",),
+    number=("\u2116",),
+)
+_OF_NOTHING = lex.SIGNS_OF | lex.FRAMES
+_ADVERBIAL = lex.ADVERBS | lex.PARTICLES
+# Before the name of a sign that is an order: "do not enter sign".
+_BEFORE_ORDERS = (
+    lex.ARTICLES | lex.SAYS | {"", ",", "with", "and", "or", "this", "that", "red", "yellow", "white", "please"}
+)
+_SEPARATORS = (
+    lex.CONJUNCTIONS
+    | lex.CLAUSE_ENDS
+    | lex.RELATIVES
+    | lex.FINITE
+    | _HARD
+    | {"having", "contains", "containing", "features", "featuring", "shows", "showing", "wearing", "includes"}
+    | {"including", "there", ",", '"', "'", "with"}
+) - {"can", "could", "will", "would", "wears", "holds", "carries"}
+_ENDINGS = (lex.AUXILIARIES | lex.RELATIVES | {"also", ",", "even"}) - {"can", "will", "may", "might", "must", "have"}
+_BEFORE_THINGS = frozenset(("with", "has", "have", "had", "is", "are", "there's", "but"))
+_BEFORE_ABSENT = lex.AUXILIARIES | lex.RELATIVES | {":", "also", ","}
+_AFTER_FRAMES = frozenset(("", "of", "with", "that", "which", "showing", "have", "has"))
+_TITLE_WORDS = lex.CONJUNCTIONS | lex.ARTICLES | {"with"}
+_AFTER_PLURALS = (
+    lex.ADVERBS
+    | lex.AUXILIARIES
+    | lex.PRONOUNS
+    | lex.DETERMINERS
+    | lex.RELATIVES
+    | {"to", "for", "of", "on", "also", "than", "too"}
+)
+
+
+@dataclass
+class _Hit:
+    """A cue and what it takes away; `cue` and `phrase` in characters, the rest in tokens."""
+
+    kind: str  # "no", "not", "without", "nobody", "nothing", "none", "left", "inside" (of a word) or "operator"
+    token: int
+    cue: tuple[int, int]
+    phrase: tuple[int, int]
+    begin: int  # what is taken away begins here, with what led over to the denial
+    start: int  # what is denied begins here
+    stop: int = -1  # and ends before this
+    items: list[str] | None = None
+    verbal: bool = False  # a verb in the infinitive is denied
+
+
+class QueryReader:
+    """The tokens of one query, and what has been found out about them.
+
+    Indices are those of tokens; `last`, `stop` and `end` are exclusive. Call `find`, then `resolve`.
+    """
+
+    def __init__(self, text: str):
+        self.text = text if text.isascii() else text.translate(_QUOTES)
+        self.words: list[str] = []
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        for match in _TOKEN.finditer(self.text):
+            word = match.group().lower()
+            self.words.append(lex.BARE_CONTRACTIONS.get(word, word))
+            self.starts.append(match.start())
+            self.ends.append(match.end())
+        self.n = len(self.words)
+        self.labels = [0] * self.n
+        self.hits: list[_Hit] = []
+        self.only = self.approximate = False
+
+    # --- single tokens --------------------------------------------------------------------------------------------
+
+    def word(self, i: int) -> str:
+        return self.words[i] if 0 <= i < self.n else ""
+
+    def raw(self, i: int) -> str:
+        return self.text[self.starts[i] : self.ends[i]]
+
+    def is_break(self, i: int) -> bool:
+        """Whether a clause ends before token i."""
+        if not 0 <= i < self.n:
+            return True
+        word = self.words[i]
+        return word in _HARD or word in lex.CLAUSE_ENDS or not (word[0].isalnum() or word[0] in _WORD_LIKE)
+
+    def is_preposition(self, i: int) -> bool:
+        word = self.word(i)
+        if word == "next":
+            return self.word(i + 1) == "to"
+        if word not in lex.PREPOSITIONS or self.word(i - 1) in lex.ARTICLES:  # "an over pass"
+            return False
+        # "nobody around", "a coat on"
+        return word not in _ADVERBIAL or not (self.closes_phrase(i + 1) or self.words[i + 1] in lex.PREPOSITIONS)
+
+    def closes_phrase(self, i: int) -> bool:
+        return self.is_break(i) or self.words[i] in lex.CONJUNCTIONS or self.words[i] == ","
+
+    def ends_phrase(self, i: int) -> bool:
+        """Whether a noun phrase ends before token i."""
+        return self.closes_phrase(i) or self.is_preposition(i)
+
+    def is_verb(self, i: int) -> bool:
+        """Whether token i looks like a participle."""
+        word = self.word(i)
+        if word.endswith("ing"):
+            return len(word) > 4 and word not in lex.ING_NOUNS
+        if word.endswith("ed"):
+            return len(word) > 3 and word not in lex.ED_NOUNS
+        return word in lex.PARTICIPLES
+
+    def determiner(self, i: int) -> str:
+        """What kind of determiner, if any, begins a noun phrase at token i."""
+        word = self.word(i)
+        if word in ("a", "an", "one"):
+            return "a"
+        if word == "the" or word in lex.POSSESSIVES:
+            return "the"
+        return "some" if word in lex.NUMBERS or word.isdigit() else ""
+
+    def label(self, first: int, last: int, label: int) -> int:
+        self.labels[first:last] = [label] * (last - first)
+        return last
+
+    # --- other languages ------------------------------------------------------------------------------------------
+
+    def is_foreign(self) -> bool:
+        words, text = self.words, self.text
+        if text.isascii() and lex.FOREIGN.isdisjoint(words) and lex.FOREIGN_DENIALS.isdisjoint(words):
+            return False
+        foreign = 0
+        if not text.isascii():
+            letters = [c for c in text if c.isalpha()]
+            if 2 * sum(c > "\u024f" and not "\u1e00" <= c <= "\u1eff" for c in letters) > len(letters):
+                return True  # not in Latin letters
+            foreign = sum(not word.isascii() and word.isalpha() and word not in lex.LOANS for word in words)
+        rest = " ".join(words)
+        for name in lex.FOREIGN_NAMES:
+            rest = rest.replace(name, " ")
+        words = rest.split()
+        english = sum(word in lex.ENGLISH for word in words)
+        foreign += sum(2 if word in lex.FOREIGN else word in lex.HALF_FOREIGN for word in words)
+        middle = words[1:-1]
+        if not english and (
+            "sin" in middle or "sem" in middle or (foreign > 1 and not lex.FOREIGN_DENIALS.isdisjoint(middle))
+        ):
+            return True
+        return foreign > max(english, 1)
+
+    # --- finding cues ---------------------------------------------------------------------------------------------
+
+    def find(self) -> None:
+        """Finds the cues, names and idioms, and all about cues that deny what stands before them."""
+        text, words = self.text, self.words
+        if '"' in text or "'" in text:
+            self.find_quotes()
+        if "-" in text or "!" in text or "\u2212" in text:
+            self.find_operators()
+        i = 0
+        while i < self.n:
+            word = words[i]
+            if self.labels[i]:
+                i += 1
+            elif word in _PHRASES:
+                i = self.find_phrase(i)
+            elif word.endswith("n't"):
+                i = self.read_not(i, i + 1)
+            elif "-" in word or word == "non":
+                i = self.find_inside(i)
+            else:
+                i += 1
+
+    def find_quotes(self) -> None:
+        """What is quoted is a name, unless the whole query is, or a minus stands before it."""
+        i = 0
+        for match in _QUOTED.finditer(self.text):
+            first, last = match.span()
+            if (first and self.text[first - 1] in "-\u2212!") or last - first == len(self.text):
+                continue
+            while i < self.n and self.ends[i] <= last:
+                if self.starts[i] >= first:
+                    self.labels[i] = _NAME
+                i += 1
+
+    def find_operators(self) -> None:
+        """-dog, -"parked car", !dog."""
+        i = 0
+        for match in _OPERATOR.finditer(self.text):
+            while i < self.n and self.ends[i] <= match.start():
+                i += 1
+            first = i
+            while i < self.n and self.starts[i] < match.end():
+                i += 1
+            item = (match[1] or match[2] or match[3]).strip()
+            if item:
+                self.label(first, i, _CUT)
+                self.hits.append(_Hit("operator", first, match.span(), match.span(), first, first, i, [item]))
+
+    def find_phrase(self, i: int) -> int:
+        for phrase, group in self.phrases_at(i):
+            last = i + len(phrase)
+            if self.words[i:last] == phrase:
+                return getattr(self, "on_" + group)(i, last)
+        return self.read_not(i, i + 1) if self.words[i].endswith("n't") else i + 1
+
+    def phrases_at(self, i: int) -> Iterable[tuple[list[str], str]]:
+        by_second = _PHRASES.get(self.word(i))
+        return by_second.get(self.word(i + 1)) or by_second.get("", ()) if by_second else ()
+
+    def find_inside(self, i: int) -> int:
+        """ "car-free", "car-less", "non-yellow", "non yellow", and hyphens in names: "no-fly"."""
+        word, raw, start, end = self.words[i], self.raw(i), self.starts[i], self.ends[i]
+        suffix, stem = word[-5:], word[:-5]
+        if suffix in ("-free", "-less") and len(stem) > 1 and stem not in lex.NOT_VISIBLE:
+            return self.take(i, i + 1, raw[:-5], (end - 5, end))
+        if word == "non":
+            after = self.word(i + 1)
+            if after.isalpha() and after not in lex.NON_WORDS:
+                return self.take(i, i + 2, self.raw(i + 1), (start, end))
+        elif word.startswith("non-"):
+            if word[4:].isalpha() and word[4:] not in lex.NON_WORDS:
+                return self.take(i, i + 1, raw[4:], (start, start + 3))
+        elif word == "no-one":
+            return self.on_nobody(i, i + 1)
+        elif word.startswith(("no-", "not-", "never-", "do-not-", "don't-")):
+            return self.label(i, i + 1, _NAME)
+        return i + 1
+
+    def take(self, first: int, last: int, item: str, cue: tuple[int, int]) -> int:
+        """Notes a denial that is part of a noun phrase, whose rest stays."""
+        self.label(first, last, _CUT)
+        self.hits.append(_Hit("inside", first, cue, cue, first, first, last, [item]))
+        return last
+
+    # Each of these is called at a phrase of its group, from token i up to `last`, and returns where to go on.
+
+    def on_name(self, i: int, last: int) -> int:
+        return self.label(i, max(self.sign_end(i), last), _NAME)
+
+    def on_sign_text(self, i: int, last: int) -> int:
+        sign = self.sign_end(i)
+        alone = self.ends_phrase(last) or self.words[last] in lex.AUXILIARIES
+        if sign or (alone and self.word(i - 1) not in _BEFORE_THINGS):
+            return self.label(i, max(sign, last), _NAME)
+        return self.on_negator(i, i + 1)  # "no parking meter", "a maze with no exit"
+
+    def on_idiom(self, i: int, last: int) -> int:
+        return self.label(i, last, _IDIOM)
+
+    def on_approximate(self, i: int, last: int) -> int:
+        self.approximate = True
+        return self.label(i, last, _IDIOM)
+
+    def on_only(self, i: int, last: int) -> int:
+        self.only = True
+        return self.label(i, last, _IDIOM)
+
+    def on_nobody(self, i: int, last: int) -> int:
+        return self.deny("nobody", i, last)
+
+    def on_nothing(self, i: int, last: int) -> int:
+        after = self.word(last)
+        if after and not self.is_preposition(last) and after not in lex.ADVERBS and after not in ("at", ".", "!", "?"):
+            return last
+        return self.deny("nothing", i, last)
+
+    def on_hardly(self, i: int, last: int) -> int:
+        self.approximate = True
+        return self.deny("no", i, last - (self.words[last - 1] in ("anyone", "anybody")))
+
+    def on_few(self, i: int, last: int) -> int:
+        self.approximate |= self.words[i] != "few" or self.word(i - 1) not in lex.SOME_FEW
+        return last
+
+    def on_next_to_no(self, i: int, last: int) -> int:
+        if self.sign_end(last - 1):  # "next to no parking sign"
+            return i + 1
+        self.approximate = True
+        return self.deny("no", i, last)
+
+    def on_zero(self, i: int, last: int) -> int:
+        noun = self.word(last)
+        return self.deny("no", i, last) if noun.endswith("s") or noun in lex.PEOPLE else last
+
+    def on_number(self, i: int, last: int) -> int:
+        return self.label(i, min(last + 1, self.n), _NAME)
+
+    def on_free(self, i: int, last: int) -> int:
+        if self.word(i - 1) in lex.FREE_OF and self.word(last) not in ("range", "to"):  # "smoke free"
+            self.take(i - 1, last, self.raw(i - 1), (self.starts[i], self.ends[i]))
+        return last
+
+    def on_without(self, i: int, last: int) -> int:
+        word, before = self.words[i], self.word(i - 1)
+        if self.is_title(i):
+            return self.label(i, self.name_end(i), _NAME)
+        if word == "minus" and (before.isdigit() or self.word(last).isdigit()):
+            return last
+        if word == "lack" and last == i + 1 and before not in lex.RELATIVES and not before.endswith("s"):
+            return last  # a noun
+        return self.deny("without", i, last)
+
+    def on_refusal(self, i: int, last: int) -> int:
+        return self.deny("without", i, last, verbal=True)
+
+    def on_request(self, i: int, last: int) -> int:
+        opens = i == 0 or self.words[i - 1] in ("please", "and", ",", ".", ";", "but")
+        after = self.word(last)
+        if opens and (after in lex.DETERMINERS or after.endswith(("s", "ing")) or after in lex.PEOPLE):
+            return self.deny("without", i, last)
+        return last
+
+    def on_total(self, i: int, last: int) -> int:
+        """ "everything but onions", "all animals but dogs"."""
+        but = last
+        if self.words[i] in ("all", "any", "every") and self.word(last) != "but":
+            but = last + 1
+        if self.word(but) != "but" or self.word(but + 1) in ("", "not", "no", "with", "without", "one", "certain"):
+            return last
+        cue = (self.starts[i if but == last else but], self.ends[but])
+        return self.deny("without", i if but == last else but, but + 1, cue=cue)
+
+    def on_exception(self, i: int, last: int) -> int:
+        word, before = self.words[i], self.word(i - 1)
+        if word in ("apart", "aside") and (self.is_verb(i - 1) or before in ("far", "set", "stand")):
+            return last
+        clause = i
+        while clause and self.words[clause - 1] not in _SENTENCE_ENDS and self.words[clause - 1] != "but":
+            clause -= 1
+        if self.only and _IDIOM in self.labels[clause:i] or not lex.EMPTY.isdisjoint(self.words[clause:i]):
+            if word != "other":
+                self.only = True
+                return self.label(i, last, _IDIOM)
+        hit = self.hits[-1] if self.hits and self.hits[-1].token >= clause else None
+        if hit is not None and hit.kind in ("nobody", "nothing"):  # "nothing in the fridge except milk"
+            self.hits.pop()
+            self.only = True
+            self.label(hit.token, hit.start, _IDIOM)
+        if hit is not None and hit.items is None:  # "no furniture except a bed"
+            return self.label(i, last, _IDIOM)
+        return last if word == "besides" else self.deny("without", i, last)
+
+    def on_gone(self, i: int, last: int) -> int:
+        """ "the cat is missing", but "missing a wheel", "a missing wheel"."""
+        before, after = self.word(i - 1), self.word(last)
+        if self.words[i] == "missing":
+            for j in range(last, min(last + 4, self.n)):
+                if self.is_break(j) or self.words[j] in lex.DETERMINERS:
+                    break
+                if self.words[j] in lex.POSTERS:
+                    return self.label(i, j + 1, _NAME)
+        if not self.ends_phrase(last) and after not in ("to", "for") and not self.is_preposition(last):
+            attributive = before in lex.ARTICLES or before in ("", "but", "and", ",")
+            if self.words[i] == "missing" or after in lex.DETERMINERS or attributive:
+                return self.deny("without", i, last)
+        return self.deny_subject(i, last) or last
+
+    def on_nowhere(self, i: int, last: int) -> int:
+        if last == i + 1 and self.word(i - 1) not in lex.BE:
+            return last
+        return self.deny_subject(i, last) or last
+
+    def on_negator(self, i: int, last: int) -> int:
+        word = self.words[i]
+        if self.is_quoted_speech(i) or self.is_title(i):
+            return self.label(i, self.name_end(i), _NAME)
+        sign = self.sign_end(i)
+        if sign:
+            return self.label(i - 1 if word == "not" and self.word(i - 1) == "do" else i, sign, _NAME)
+        if word in ("not", "never", "cannot") or last == i + 2:
+            return self.read_not(i, last)
+        if word in ("nor", "neither"):
+            return self.deny("no", i, last)
+        return self.read_no(i, last)
+
+    def on_none(self, i: int, last: int) -> int:
+        """ "none of the dogs has a leash": the dogs stay, the leash does not."""
+        cue = (self.starts[i], self.ends[i])
+        if last == i + 1:
+            alone = self.ends_phrase(last) and not self.is_preposition(last)
+            return (self.deny_subject(i, last) or last) if alone else self.deny("not", i, last)
+        for j in range(last, min(last + 8, self.n)):
+            if self.is_break(j) or self.words[j] == ",":
+                break
+            if self.words[j] in lex.FINITE:
+                self.label(i, last, _CUT)
+                phrase = (self.starts[i], self.ends[last - 1])
+                self.hits.append(_Hit("none", i, cue, phrase, j, self.skip_light(j + 1)))
+                return j + 1
+        return self.deny("no", i, last, cue=cue)
+
+    # --- the commonest cues ---------------------------------------------------------------------------------------
+
+    def read_no(self, i: int, last: int) -> int:
+        before, after = self.word(i - 1), self.word(last)
+        number = last + (after == ".")
+        if self.word(number)[:1].isdigit():  # "no 7 bus", "No. 5"
+            return self.label(i, number + 1, _NAME)
+        if before in ("dr", "mr", "doctor") or (before == "." and self.word(i - 2) in ("dr", "mr")):
+            return self.label(i, last, _NAME)
+        if self.is_break(last):
+            return (before == ":" and self.deny_subject(i, last)) or self.label(i, last, _IDIOM)  # "cars: no"
+        compared = after.endswith("er") or after in ("more", "less", "better", "worse")
+        if compared and "than" in self.words[last + 1 : last + 3]:
+            return self.label(i, last + 1, _IDIOM)
+        if after in ("missing", "absent"):
+            return self.label(i, last + 1, _IDIOM)
+        if before in ("a", "an", "the", "this", "that", "another") and not self.is_whole_plural(last):
+            return self.label(i, self.name_end(i), _NAME)  # "a no frills bathroom", but "a no people beach"
+        start = last + 2 if after in lex.SIGNS_OF and self.word(last + 1) == "of" else last
+        return self.deny("no", i, start, cue=(self.starts[i], self.ends[last - 1]))
+
+    def read_not(self, i: int, last: int) -> int:
+        """ "not", "never", "no longer", "cannot" or a word in "n't"."""
+        words, word = self.words, self.words[i]
+        before, after = self.word(i - 1), self.word(last)
+        contracted = word.endswith("n't")
+        cue = (self.starts[i], self.ends[last - 1])
+        if contracted:
+            sign = self.sign_end(i)
+            if sign:
+                return self.label(i, sign, _NAME)
+            apostrophe = self.raw(i)[-2] == "'"
+            cue = (cue[1] - 2 - apostrophe, cue[1])
+            opens = i == 0 or before in _SENTENCE_ENDS or before in (",", "-")
+            if opens and (after in lex.PRONOUNS or after in lex.POSSESSIVES):  # "isn't she lovely"
+                return self.label(i, last + 1, _IDIOM)
+        if before == "i" and after in lex.THINKING:  # "i can't find a picture of"
+            return self.label(i, last + 1, _IDIOM)
+        if after == "be" and (self.word(last + 1) in lex.COMPARATIVES or self.word(last + 1).endswith("ier")):
+            return self.label(i, last + 2, _IDIOM)  # "couldn't be happier"
+        if contracted and after in lex.QUANTITIES:
+            return self.on_approximate(i, last + 1)
+        start = last
+        while self.word(start) in lex.DEGREES and not self.is_break(start + 1):
+            self.approximate = True
+            start += 1
+        # Two denials cancel out, except that "ain't no" and "can't see nobody" are one.
+        second = start
+        while self.word(second) in lex.BETWEEN_DENIALS:
+            second += 1
+        if self.word(second) in ("no", "nobody", "nothing", "none") and (contracted or word == "cannot"):
+            return second
+        end = self.without_end(second) or (second == start and self.without_end(second, verb=True))
+        if end:
+            return self.label(i, end, _IDIOM)
+        end = self.invisible_end(start)
+        if end:
+            found = self.deny_subject(i, end, cue)
+            if found:
+                return found
+        if before in lex.ARTICLES and not contracted and not self.is_break(start):  # "a not very tidy room"
+            return self.take(i, start + 1, self.raw(start), cue)
+        begin = i - 1 if before in lex.MODALS and not contracted else i
+        phrase_end = last
+        if not contracted and begin == i and words[last : last + 2] == ["a", "single"]:
+            phrase_end = last + 2
+        elif after in lex.POSSESSION and (after != "any" or not contracted):
+            phrase_end = last + 1
+        scope = self.skip_light(start)
+        verbal = scope == start and (
+            begin < i or word == "cannot" or contracted and word[:-3] not in ("is", "are", "was", "were", "ai")
+        )
+        phrase = (self.starts[begin], self.ends[phrase_end - 1])
+        return self.deny("not", i, scope, begin=begin, cue=cue, phrase=phrase, verbal=verbal)
+
+    def without_end(self, i: int, verb: bool = False) -> int:
+        """Where a cue at token i ends that denies again what "not" denies; 0 if there is none."""
+        word = self.word(i)
+        if word in ("missing", "absent") or (verb and word in ("lack", "exclude", "omit", "avoid")):
+            return i + 1
+        for phrase, group in self.phrases_at(i):
+            if group == "without" and len(phrase) + (phrase[0] in ("without", "lacking", "w/o")) > 1:
+                if self.words[i : i + len(phrase)] == phrase:
+                    return i + len(phrase)
+        return 0
+
+    def skip_light(self, i: int) -> int:
+        """Skips what stands between "not" and the thing it denies: "have", "want to see", "wearing"."""
+        while not self.ends_phrase(i + 1):
+            word = self.words[i]
+            if word == "a" and self.words[i + 1] == "single":
+                i += 2
+            elif (
+                word in lex.POSSESSION
+                or (word == "to" and self.words[i + 1] in lex.POSSESSION)
+                or word
+                in ("been", "be", "being", "even", "actually", "really", "ever", "yet", "currently", "me", "us")
+            ):
+                i += 1
+            else:
+                break
+        return i
+
+    def invisible_end(self, i: int) -> int:
+        """Where "present", "to be seen", "in the picture" ends if it starts at token i; else 0."""
+        word = self.word(i)
+        if word in ("appear", "exist"):
+            return i + 1
+        if word in ("to", "be"):
+            i += 2 if word == "to" else 1
+            return i + 1 if self.word(i) in lex.VISIBLE else 0
+        if word in lex.VISIBLE:
+            return i + 1 if self.ends_phrase(i + 1) else 0
+        if word != "in":
+            return 0
+        i += 1
+        while self.word(i) in lex.DETERMINERS:
+            i += 1
+        return i + 1 if self.word(i) in lex.IN_SIGHT and self.ends_phrase(i + 1) else 0
+
+    # --- names ----------------------------------------------------------------------------------------------------
+
+    def sign_end(self, i: int) -> int:
+        """Where the name of a sign ends that starts with the cue i, "no dogs allowed sign"; 0 if there is none."""
+        words, word, before = self.words, self.words[i], self.word(i - 1)
+        order = word.endswith("n't") or (word == "not" and before == "do")
+        if word == "not" and order:
+            before = self.word(i - 2)
+        for j in range(i + 1, min(i + 6, self.n)):
+            head = words[j]
+            if head in lex.SIGN_HEADS or (head in lex.ZONE_HEADS and not order):
+                break
+            if self.is_break(j) or head == "," or (self.is_preposition(j) and not order):
+                return 0
+        else:
+            return 0
+        if j == i + 1:
+            return 0
+        first, end = words[i + 1], j + 1
+        while self.word(end) in lex.SIGN_HEADS or self.word(end) in lex.ZONE_HEADS:
+            end += 1
+        if order:
+            named = before in _BEFORE_ORDERS and first not in lex.POSSESSION and words[j - 1] not in lex.DETERMINERS
+        elif before in lex.ARTICLES or before in ("this", "that", "another", "red"):
+            named = True
+        elif before in lex.AUXILIARIES:  # "there are no parking signs"
+            named = False
+        elif head in lex.ZONE_HEADS:
+            named = first in lex.ZONES
+        else:
+            prohibition = self.is_verb(i + 1) or first in ("parking", "swimming")
+            prohibition = prohibition and first.endswith("ing") and first not in lex.NOT_FORBIDDEN
+            named = prohibition or first in lex.FORBIDDEN or "allowed" in words[i:j]
+        return end if named else 0
+
+    def is_quoted_speech(self, i: int) -> bool:
+        """ "a sign that says no dogs" """
+        i -= self.words[i] == "not" and self.word(i - 1) == "do"
+        before = self.word(i - 1)
+        if (self.word(i - 2) if before == ":" else before) in lex.SAYS:
+            return True
+        return any(word in lex.WRITTEN for word in self.words[i + 1 : i + 5])
+
+    def is_title(self, i: int) -> bool:
+        """ "the book Not a Box": a capital that does not begin the sentence, and one to follow."""
+        if not self.is_capital(i):
+            return False
+        small = ("a", "the", "an", "for", "of", "to")
+        end, capitals = i + 1, 0
+        while end < self.n and (self.is_capital(end) or self.words[end] in small):
+            capitals += self.words[end] not in small
+            end += 1
+        if not capitals:
+            return False
+        lower = any(
+            self.raw(j)[0].islower() and not (self.is_preposition(j) or self.words[j] in _TITLE_WORDS)
+            for j in (*range(max(0, i - 8), i), *range(end, min(end + 8, self.n)))
+        )
+        if i > 0 and self.words[i - 1] not in _SENTENCE_ENDS and self.words[i - 1] != '"':
+            return lower
+        if self.word(end) in lex.MEDIA or (capitals > 1 and lower):
+            return True
+        return self.words[i] == "not" and self.word(i + 1) in lex.ARTICLES and end == self.n
+
+    def is_capital(self, i: int) -> bool:
+        raw = self.raw(i)
+        return raw[0].isupper() and (len(raw) == 1 or not raw.isupper())
+
+    def name_end(self, i: int) -> int:
+        """Where the noun phrase ends that starts with the cue i."""
+        titled = self.is_capital(i)
+        j = i + 1
+        while not self.is_break(j) and self.words[j] != ",":
+            if self.is_preposition(j) and j > i + 1 and not (titled and j + 1 < self.n and self.is_capital(j + 1)):
+                break
+            j += 1
+        return j
+
+    def is_whole_plural(self, i: int) -> bool:
+        """Whether token i is a plural to which the noun after it does not belong: "people beach", "cars street"."""
+        word, after = self.word(i), self.word(i + 1)
+        plural = word in lex.PEOPLE or (word.endswith("s") and word[-2:] not in ("ss", "us", "is"))
+        if not plural or word in lex.PLURALS_IN_COMPOUNDS or word in lex.POSSESSIVES or not after[:1].isalpha():
+            return False
+        return not (
+            self.ends_phrase(i + 1)
+            or self.is_verb(i + 1)
+            or after in _PHRASES
+            or after in _AFTER_PLURALS
+            or after.endswith(("ly", "n't"))
+        )
+
+    # --- noting denials -------------------------------------------------------------------------------------------
+
+    def deny(
+        self, kind: str, i: int, start: int, begin: int | None = None, cue=None, phrase=None, verbal=False
+    ) -> int:
+        """Notes a cue at token i that denies what begins at token `start`; how far is found out later."""
+        whole = (self.starts[i], self.ends[start - 1])
+        cue = cue or whole
+        begin = self.lead(i if begin is None else begin)
+        self.hits.append(_Hit(kind, i, cue, phrase or whole, begin, start, verbal=verbal))
+        return start
+
+    def deny_subject(self, i: int, last: int, cue=None) -> int:
+        """Notes a cue, tokens i to `last`, that denies what stands before it; 0 if nothing does."""
+        words = self.words
+        end = i
+        while end and not self.labels[end - 1] and words[end - 1] in _BEFORE_ABSENT:
+            end -= 1
+        first = self.noun_phrase_start(end)
+        if end > first and words[end - 1] in lex.PRONOUNS:  # "the bench next to it is missing"
+            end -= 2 + (self.word(end - 2) == "to")
+            if not self.is_preposition(end):
+                return 0
+            first = self.noun_phrase_start(end)
+        items = [self.concept(range(first, end))]
+        if not items[0]:
+            return 0
+        hit = self.hits[-1] if self.hits else None
+        if hit is not None and hit.items is None and hit.start == first and hit.kind == "no":  # "no dog is missing"
+            self.hits.pop()
+            return self.label(hit.token, hit.start, _IDIOM) and self.label(i, last, _IDIOM)
+        if self.word(end) in ("are", "were") and self.word(first - 1) == "and":  # "cups and plates are missing"
+            other = self.noun_phrase_start(first - 1)
+            if self.determiner(other) == self.determiner(first) and (other == 0 or self.ends_phrase(other - 1)):
+                items.insert(0, self.concept(range(other, first - 1)))
+                first = other
+        cue = cue or (self.starts[i], self.ends[last - 1])
+        begin = self.lead(first)
+        self.label(begin, last, _CUT)
+        self.hits.append(_Hit("left", i, cue, cue, begin, first, last, items))
+        return last
+
+    def noun_phrase_start(self, end: int) -> int:
+        """First token of the noun phrase that ends before token `end`."""
+        floor = max(end - 7, self.hits[-1].start if self.hits else 0, 0)
+        first = end
+        while first > floor:
+            word = self.words[first - 1]
+            if self.labels[first - 1] in (_CUT, _IDIOM) or self.ends_phrase(first - 1) or word in lex.RELATIVES:
+                break
+            first -= 1
+            if word in lex.ARTICLES or word in lex.POSSESSIVES:
+                break
+        return first
+
+    def lead(self, i: int) -> int:
+        """First token of what only leads over to the denial at token i: ", but the picture"."""
+        words = self.words
+        floor = max(0, i - 12)
+        while i > floor and not self.labels[i - 1]:
+            word, opens = words[i - 1], i == 1 or words[i - 2] in lex.BEFORE_GLUE
+            if word in lex.GLUE or word in (",", "i", "you", "please") or word.endswith("n't"):
+                i -= 1
+            elif word in lex.PREPOSITIONS and word not in lex.ADVERBS and words[i] != ",":
+                i -= 1  # "lying on no bed", "in which nobody"
+            elif word in ("of", "to") and words[i - 2] in ("front", "top", "next"):
+                i -= 2
+            elif word in lex.PRONOUNS and opens:
+                i -= 1
+            elif (
+                word in lex.FRAMES
+                and self.word(i - 2) in ("the", "this")
+                and (i == 2 or words[i - 3] in lex.BEFORE_GLUE)
+            ):
+                i -= 2
+            else:
+                break
+        return i
+
+    # --- how far denials reach ------------------------------------------------------------------------------------
+
+    def resolve(self) -> None:
+        """Finds out what each cue denies, and drops those that deny nothing."""
+        hits = sorted(self.hits, key=lambda hit: hit.token)
+        self.hits = []
+        reached = 0
+        for number, hit in enumerate(hits):
+            if hit.items is None:
+                if hit.token < reached:  # "nor" within a list
+                    continue
+                later = number + 1
+                while later < len(hits) and self.words[hits[later].token] == "nor":
+                    later += 1
+                limit = self.n
+                if later < len(hits):
+                    limit = max(hits[later].begin, hit.start)
+                    if self.cancels(hit, hits[later]):
+                        for one in (hit, hits[later]):
+                            self.label(one.token, one.start, _IDIOM)
+                            one.items, one.stop = [], one.start
+                if hit.items is None:
+                    self.read_scope(hit, limit)
+                    if hit.items and hit.kind == "not" and hit.items[0].lower() in lex.PARTICLES:  # "lights not on"
+                        subject = self.concept(range(self.noun_phrase_start(hit.begin), hit.begin))
+                        hit.items[0] = f"{subject} {hit.items[0]}".strip()
+                    label = _CUT if hit.items else _IDIOM
+                    self.label(hit.begin if hit.items else hit.token, hit.stop if hit.items else hit.start, label)
+            if hit.items:
+                self.hits.append(hit)
+                reached = max(reached, hit.stop)
+
+    def cancels(self, hit: _Hit, later: _Hit) -> bool:
+        """ "no dog without a leash": all dogs on leashes."""
+        return (
+            hit.begin == 0
+            and self.words[hit.token] in ("no", "nobody")
+            and self.words[later.token] == "without"
+            and later.begin == later.token
+            and not any(word in (",", "and", "or") for word in self.words[hit.start : later.token])
+        )
+
+    def read_scope(self, hit: _Hit, limit: int) -> None:
+        """Sets what a cue denies before the token `limit`, and where that ends."""
+        start = hit.start
+        if hit.kind not in ("nobody", "nothing"):
+            if hit.kind == "without" and not hit.verbal:
+                start = self.skip_light(start)
+            hit.items, hit.stop = self.read_items(hit, start, limit)
+            return
+        noun = "people" if hit.kind == "nobody" else "objects"
+        while start < limit and self.words[start] in lex.AUXILIARIES:
+            start += 1
+        if hit.kind == "nobody" and start < limit and self.is_verb(start):  # "nobody is swimming"
+            items, hit.stop = self.read_items(hit, start, limit)
+            hit.items = [f"{noun} {items[0]}"] if items else [noun]
+        else:
+            hit.items, hit.stop = [noun], self.skip_places(start, limit)
+
+    def skip_places(self, i: int, limit: int) -> int:
+        """Skips "here", "at all", "in the picture", "on it" from token i on."""
+        words = self.words
+        while i < limit:
+            word, after = words[i], self.word(i + 1)
+            if self.is_preposition(i):
+                end = i + 1 + (word == "next")
+                if self.word(end) in ("it", "them", "him", "her", "this", "all") or (word == "on" and after == "top"):
+                    end += 1
+                else:
+                    end += self.word(end) in ("the", "this")
+                    if self.word(end) not in lex.IN_SIGHT and not (end > i + 1 and self.word(end) in lex.FRAMES):
+                        break
+                    end += 1
+                if not self.ends_phrase(end):
+                    break
+                i = end
+            elif word in lex.ADVERBS or (word in lex.PARTICLES and self.ends_phrase(i + 1)):
+                i += 1
+            elif word in ("to", "can", "could") and after == "be" and self.word(i + 2) in lex.VISIBLE:
+                i += 3
+            else:
+                break
+        return i
+
+    def read_items(self, hit: _Hit, start: int, limit: int) -> tuple[list[str], int]:
+        """The things denied from token `start` on, and the first token beyond."""
+        words = self.words
+        adverbial = hit.kind in ("not", "none") or hit.verbal
+        verbal = hit.verbal or self.is_verb(start)
+        items: list[list[int]] = [[]]
+        i = start
+        while i < limit and self.labels[i] != _IDIOM:
+            word, item = words[i], items[-1]
+            if self.labels[i] == _NAME:
+                item.append(i)
+                i += 1
+                continue
+            places = self.skip_places(i, limit) if item else i
+            if places > i:
+                i = places
+            elif word == "," or word in lex.CONJUNCTIONS:
+                goes_on = self.next_item(i, hit, start, limit, len(items))
+                if not goes_on:
+                    break
+                items.append([])
+                i = goes_on
+            elif self.is_preposition(i) or (word == "with" and adverbial):
+                # "not in the water", "not looking at the camera": with the noun phrase after it, but no further
+                if not (adverbial and not item or verbal and len(item) == 1):
+                    break
+                item.append(i)
+                i += 1
+                while i < limit and words[i] in ("to", "top", "front", "of"):
+                    item.append(i)
+                    i += 1
+                verbal = False
+            elif self.is_break(i):
+                if not (word in ("who", "which") and item and words[hit.token] == "no"):  # "no man who smiles"
+                    break
+                item.append(i)
+                i += 1
+            elif word in lex.BE and item and not adverbial:
+                i += 1
+            elif item and self.begins_clause(i, hit, item):
+                break
+            else:
+                item.append(i)
+                i += 1
+                if len(item) == 1 and not adverbial and self.is_whole_plural(i - 1):
+                    break
+        return [concept for item in items if (concept := self.concept(item))], i
+
+    def begins_clause(self, i: int, hit: _Hit, item: list[int]) -> bool:
+        """Whether a participle is about what stood before the denial: "a man without a hat | riding a horse"."""
+        if hit.kind != "without" and not (hit.kind == "no" and self.word(hit.token - 1) == "with"):
+            return False
+        if not self.is_verb(i) or self.is_verb(item[0]) or not (self.ends_phrase(i + 1) or self.determiner(i + 1)):
+            return False
+        nouns = {self.words[j] for j in item} - lex.DETERMINERS
+        return bool(nouns) and nouns.isdisjoint(lex.ANIMATE)
+
+    def next_item(self, i: int, hit: _Hit, start: int, limit: int, count: int) -> int:
+        """Where the next item starts if the list of things denied goes on after the connector i; else 0."""
+        words = self.words
+        j, conjunction = i, ""
+        while j < limit and (words[j] == "," or words[j] in lex.CONJUNCTIONS):
+            conjunction = conjunction if words[j] == "," else words[j]
+            j += 1
+        if j >= limit or (self.ends_phrase(j) and not (hit.kind == "not" and self.is_preposition(start))):
+            return 0
+        if conjunction in ("or", "nor", "and/or"):
+            return j
+        first, second = self.determiner(start), self.determiner(j)
+        if words[j] in lex.FINITE or words[j] in lex.PRONOUNS or words[j] in ("not", "then", "only", "just"):
+            return 0
+        if self.is_verb(j) and words[j].endswith("ing") and not self.is_verb(start):
+            return 0
+        if conjunction and words[i] != ",":
+            # "no bag and a red coat"
+            return j if second in ("", first) or (hit.kind != "no" and second != "some") else 0
+        if conjunction:
+            return j if count > 1 and second in ("", first) else 0
+        # After a comma alone it goes on if "or" closes it, or "and" between things of a kind.
+        alike = second in ("", first)
+        limit = min(limit, j + 40)
+        while j < limit and not self.is_break(j) and not self.is_preposition(j):
+            after = self.determiner(j + 1)
+            if words[j] in ("or", "nor", "and/or"):
+                return self.item_after(i)
+            if words[j] in ("and", "&"):
+                clause = self.ends_phrase(j + 1) or words[j + 1] in lex.FINITE or words[j + 1].endswith("ing")
+                return self.item_after(i) if alike and after in ("", first) and not clause else 0
+            if words[j] == "," and self.word(j + 1) not in lex.CONJUNCTIONS:
+                alike = alike and after in ("", first)
+            j += 1
+        return 0
+
+    def item_after(self, i: int) -> int:
+        while self.words[i] == ",":
+            i += 1
+        return i
+
+    # --- results --------------------------------------------------------------------------------------------------
+
+    def concept(self, tokens: Iterable[int]) -> str:
+        """What tokens name, without determiners and quotes; "" if they name nothing."""
+        words, labels = self.words, self.labels
+        tokens = [i for i in tokens if words[i] not in ('"', "'")]
+        while tokens and labels[tokens[-1]] != _NAME:
+            word = words[tokens[-1]]
+            particle = word in lex.PARTICLES and len(tokens) > 1 and not self.is_verb(tokens[-2])  # "no shirt on"
+            adverb = word in lex.ADVERBS and len(tokens) > 1
+            if not (particle or adverb or word in _ENDINGS):
+                break
+            tokens.pop()
+        while len(tokens) > 1 and labels[tokens[0]] != _NAME:
+            if words[tokens[0]] in lex.DETERMINERS or words[tokens[0]] in ("to", "be"):
+                del tokens[0]
+            elif words[tokens[0]] in _OF_NOTHING and words[tokens[1]] == "of" and len(tokens) > 2:
+                del tokens[:2]  # "no sign of", "no photos of"
+            else:
+                break
+        if not tokens or (
+            len(tokens) == 1 and (words[tokens[0]] in lex.ARTICLES or not words[tokens[0]][0].isalnum())
+        ):
+            return ""
+        people = words[tokens[0]] in ("anyone", "anybody", "soul")
+        if people:
+            del tokens[0]
+            if not tokens:
+                return "people"
+        pieces, begin = [], tokens[0]
+        for i, after in zip(tokens, [*tokens[1:], -1], strict=True):
+            if after != i + 1:
+                pieces.append(self.text[self.starts[begin] : self.ends[i]])
+                begin = after
+        return ("people " if people else "") + " ".join(pieces).strip(_EDGE)
+
+    def present(self) -> list[str]:
+        """The noun phrases outside of the denials."""
+        words, labels = self.words, self.labels
+        found: list[str] = []
+        current: list[int] = []
+        for i in range(self.n + 1):
+            if i < self.n and (
+                labels[i] == _NAME
+                or not labels[i]
+                and words[i] not in _SEPARATORS
+                and not self.is_preposition(i)
+                and (words[i][0].isalnum() or words[i][0] in _WORD_LIKE)
+            ):
+                current.append(i)
+            elif current:
+                if words[current[-1]] in lex.POSTURES and (self.is_preposition(i) or self.word(i) == "with"):
+                    current.pop()  # "a dog lying on a couch"
+                bare = len(current) == 1 and current[0] and labels[current[0] - 1] == _CUT
+                if bare and words[current[0]].endswith("ing") and self.is_verb(current[0]):
+                    current = []  # "a dog without a collar | sitting | on a couch"
+                concept = self.concept(self.without_frame(current))
+                if concept and concept.lower() not in _ADVERBIAL:
+                    found.append(concept)
+                current = []
+        return list(dict.fromkeys(found))
+
+    def without_frame(self, tokens: list[int]) -> list[int]:
+        """Drops "show me", "is there", "a picture of" from the beginning."""
+        words = self.words
+        while tokens and self.labels[tokens[0]] != _NAME:
+            word, after = words[tokens[0]], self.word(tokens[0] + 1)
+            if word in lex.DETERMINERS or word in lex.PRONOUNS or word in lex.FILLERS:
+                tokens = tokens[1:]
+            elif word in lex.REQUESTS and (
+                len(tokens) == 1 or after in lex.AFTER_REQUESTS or tokens[0] < 2 and after.endswith("s")
+            ):
+                tokens = tokens[1:]
+            elif word in ("front", "top", "middle", "side", "back", "edge") and after == "of":
+                tokens = tokens[2:]
+            elif word in lex.FRAMES and (
+                after in _AFTER_FRAMES or self.labels[min(tokens[0] + 1, self.n - 1)] == _CUT
+            ):
+                tokens = tokens[1:]
+            else:
+                break
+        return tokens
+
+    def kept(self) -> str:
+        """The text without the denials."""
+        text, out, piece, position = self.text, "", "", 0
+        cuts = [(hit.begin, hit.stop, hit.kind == "inside") for hit in self.hits]
+        cuts += [(hit.token, hit.token + 2, True) for hit in self.hits if hit.kind == "none"]
+        for begin, stop, inside in (*sorted(cuts), (self.n, self.n, False)):
+            start = self.starts[begin] if begin < self.n else len(text)
+            if start < position:
+                continue
+            piece += text[position:start]
+            position = self.starts[stop] if stop < self.n else len(text)
+            if inside:  # "a car-free old road" is "an old road"
+                article = _ARTICLE.search(piece)
+                if article and position < len(text):
+                    vowel = text[position].lower() in "aeiou"
+                    piece = piece[: article.start()] + article[1][0] + ("n " if vowel else " ")
+                continue
+            out, piece = _join(out, piece), ""
+        return out.replace('"', "")  # quotes would change the embedding
+
+
+def _join(text: str, piece: str) -> str:
+    """Adds what stands behind a denial to what stood before it."""
+    first, _, rest = piece.strip(_EDGE).partition(" ")
+    while first.lower() in ("and", "but", "or", "yet", "however", "while", "except"):
+        first, _, rest = rest.strip(_EDGE).partition(" ")
+    piece = f"{first} {rest}".strip(_EDGE)
+    relative = first.lower() in ("who", "which", "that", "where") or first.endswith("ing")
+    preposition = first.lower() in lex.PREPOSITIONS or first.lower() in ("with", "next")
+    if not piece or not text:
+        if preposition and not text:
+            return rest.removeprefix("to ") if first.lower() == "next" else rest
+        return text or piece
+    return text + (" " if relative or preposition else ", ") + piece
