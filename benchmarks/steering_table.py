@@ -95,8 +95,9 @@ def save(done: dict, file: Path) -> None:
 
 
 def format_cell(cell: dict) -> str:
-    """Mean ± spread; a spread of nothing is left out."""
-    return f"{cell['mean']:.1f}" + (f" ± {cell['spread']:.1f}" if cell["spread"] else "")
+    """Mean ± spread; a spread that rounds to nothing is left out."""
+    spread = f"{cell['spread'] or 0:.1f}"
+    return f"{cell['mean']:.1f}" + ("" if spread == "0.0" else f" ± {spread}")
 
 
 def summarise(done: dict, split: str, size: int, seeds: list[int]) -> dict:
