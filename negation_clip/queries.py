@@ -101,7 +101,7 @@ def parse(text: str) -> ParsedQuery:
     Example:
         >>> query = parse("Table with plates but no forks or knives, and a candle")
         >>> query.absent, query.present, query.cue, query.span
-        (['forks', 'knives'], ['Table', 'plates', 'candle'], 'no', (29, 31))
+        (['forks', 'knives'], ['Table', 'plates', 'candle'], 'no', (22, 24))
         >>> query.kept
         'Table with plates, a candle'
         >>> parse('park -dog -"parked car"').absent

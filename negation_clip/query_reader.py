@@ -387,10 +387,12 @@ class QueryReader:
         clause = i
         while clause and self.words[clause - 1] not in _SENTENCE_ENDS and self.words[clause - 1] != "but":
             clause -= 1
-        if self.only and _IDIOM in self.labels[clause:i] or not lex.EMPTY.isdisjoint(self.words[clause:i]):
-            if word != "other":
-                self.only = True
-                return self.label(i, last, _IDIOM)
+        said = self.words[clause:i]
+        if word != "other" and (not lex.EMPTY.isdisjoint(said) or (self.only and _IDIOM in self.labels[clause:i])):
+            self.only = True  # "an empty room except for a chair"
+            return self.label(i, last, _IDIOM)
+        if last == i + 2 and word != "other" and "a" in said and not lex.COLOURS.isdisjoint(said):
+            return self.label(i, last, _IDIOM)  # "a black cat except for its paws"
         hit = self.hits[-1] if self.hits and self.hits[-1].token >= clause else None
         if hit is not None and hit.kind in ("nobody", "nothing"):  # "nothing in the fridge except milk"
             self.hits.pop()
@@ -487,8 +489,10 @@ class QueryReader:
                 return self.label(i, last + 1, _IDIOM)
         if before == "i" and after in lex.THINKING:  # "i can't find a picture of"
             return self.label(i, last + 1, _IDIOM)
-        if after == "be" and (self.word(last + 1) in lex.COMPARATIVES or self.word(last + 1).endswith("ier")):
-            return self.label(i, last + 2, _IDIOM)  # "couldn't be happier"
+        if word in ("couldn't", "can't", "cannot") and after == "be":  # "couldn't be happier"
+            compared = last + 1 + (self.word(last + 1) in lex.ARTICLES)
+            if self.word(compared).endswith("er") or self.word(compared) in ("more", "less"):
+                return self.label(i, compared + 1, _IDIOM)
         if contracted and after in lex.QUANTITIES:
             return self.on_approximate(i, last + 1)
         start = last
@@ -669,6 +673,7 @@ class QueryReader:
         """Notes a cue at token i that denies what begins at token `start`; how far is found out later."""
         whole = (self.starts[i], self.ends[start - 1])
         cue = cue or whole
+        self.approximate |= self.word(i - 1) in lex.ALMOST
         begin = self.lead(i if begin is None else begin)
         self.hits.append(_Hit(kind, i, cue, phrase or whole, begin, start, verbal=verbal))
         return start
@@ -797,7 +802,8 @@ class QueryReader:
             items, hit.stop = self.read_items(hit, start, limit)
             hit.items = [f"{noun} {items[0]}"] if items else [noun]
         else:
-            hit.items, hit.stop = [noun], self.skip_places(start, limit)
+            start += self.word(start).endswith("s") and self.ends_phrase(start + 1)  # "on which nobody sits"
+            hit.items, hit.stop = [noun], self.skip_places(min(start, limit), limit)
 
     def skip_places(self, i: int, limit: int) -> int:
         """Skips "here", "at all", "in the picture", "on it" from token i on."""

@@ -115,7 +115,6 @@ DEGREES = _words(
 # "i cannot tell" says nothing of the picture.
 THINKING = _words("find remember recall tell say think know believe decide wait help care mind understand")
 QUANTITIES = _words("many much enough all every always")
-COMPARATIVES = _words("better worse happier more less prouder")
 # Before "few" they make it some.
 SOME_FEW = _words("a the these those last first next every past")
 
@@ -163,11 +162,9 @@ NON_WORDS = _words(
     "denominational league political medical military governmental emergency returnable believer friction "
     "partisan invasive stretch"
 )
-# What comes after "empty except for" is there; so it is after "a black cat except for".
-EMPTY = _words(
-    "empty bare blank deserted plain naked nude bald vacant barren unfurnished alone abandoned solid black "
-    "white red blue green yellow brown grey gray orange purple pink"
-)
+# What comes after "empty except for" is there, and so it is after "a black cat except for".
+EMPTY = _words("empty bare blank deserted plain naked nude bald vacant barren unfurnished alone abandoned solid")
+COLOURS = _words("black white red blue green yellow brown grey gray orange purple pink")
 
 # --- grammar ------------------------------------------------------------------------------------------------------
 
@@ -234,7 +231,7 @@ GLUE = (
     | _words(
         "but and yet with there there's theres there're is are was were has have had having though although while "
         "however do does did being contains containing features featuring shows showing where a an when can could "
-        "will would it's wearing so"
+        "will would it's wearing so absolutely completely"
     )
 )
 # Before "the picture" and "it" in such a lead.

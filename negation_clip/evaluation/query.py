@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from negation_clip.queries import NEGATION_CUES, fold, parse
+from negation_clip.query_words import ARTICLES, POSSESSIVES, PREPOSITIONS
 
 _PLURAL_ONLY = (
     *("glasses", "sunglasses", "eyeglasses", "goggles", "headphones", "scissors", "binoculars", "stairs"),
@@ -79,14 +80,20 @@ def split_query(text: str) -> SplitQuery:
 def noun_phrase(concept: str) -> str:
     """The concept as a caption would name it: one of it, with its article.
 
-    Captions rarely hold bare nouns, and "no dogs" denies a single dog as well.
+    Captions rarely hold bare nouns, and "no dogs" denies a single dog as well. What is no noun phrase stays as it is.
 
     Example:
         >>> [noun_phrase(concept) for concept in ("fridge", "owls", "people", "glasses", "running", "a red bus")]
         ['a fridge', 'an owl', 'a person', 'glasses', 'running', 'a red bus']
+        >>> [noun_phrase(concept) for concept in ("holding a cup", "on the table")]
+        ['holding a cup', 'on the table']
     """
     *modifiers, noun = concept.split()
     lower = noun.lower()
+    if modifiers and modifiers[0].lower() in PREPOSITIONS:
+        return concept
+    if any(word.lower() in ARTICLES | POSSESSIVES | PREPOSITIONS for word in modifiers[1:]):
+        return concept
     if lower in _IRREGULAR:
         noun = _IRREGULAR[lower]
     elif lower in _PLURAL_ONLY or lower.endswith("ing"):
