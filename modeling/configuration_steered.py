@@ -45,7 +45,8 @@ class SteeredClipConfig(PreTrainedConfig):
             A text is steered if the probe's w·h + b lies above it; 0 is the probability of one half.
 
     Raises:
-        ValueError: for a value out of range, or for a backbone configuration that names no known dual encoder.
+        huggingface_hub.errors.StrictDataclassError: for a value of a wrong type or out of range.
+        ValueError: for a backbone configuration that names no known dual encoder.
 
     Example:
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
@@ -158,6 +159,15 @@ class SteeringState(nn.Module):
         self.register_buffer("directions", torch.zeros(shape))
         self.register_buffer("probe_weight", torch.zeros(shape))
         self.register_buffer("probe_bias", torch.zeros(shape[0]))
+
+    def _apply(self, fn, recurse: bool = True):
+        """Casts and moves, but not to half precision: `model.bfloat16()` casts the backbone alone."""
+
+        def cast(tensor: torch.Tensor) -> torch.Tensor:
+            new = fn(tensor)
+            return tensor.to(new.device) if new.dtype in (torch.float16, torch.bfloat16) else new
+
+        return super()._apply(cast, recurse)
 
 
 class SteeredClipPreTrainedModel(PreTrainedModel):
@@ -313,17 +323,21 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         checked = copy.deepcopy(self.config)
         for name, value in options.items():
             setattr(checked, name, value)
-        checked.validate()
+        try:
+            checked.validate()
+        except StrictDataclassError as error:  # no ValueError
+            raise ValueError(str(error)) from error
         new = dict(self.steering.named_buffers())
         if directions is not None:
-            new["directions"] = F.normalize(_checked("directions", directions, new["directions"].shape), dim=-1)
+            new["directions"] = _unit(_checked("directions", directions, new["directions"].shape))
         if probe is not None:
             weight, bias = probe if isinstance(probe, (tuple, list)) else (probe, torch.zeros_like(new["probe_bias"]))
             new["probe_weight"] = _checked("probe", weight, new["probe_weight"].shape)
             new["probe_bias"] = _checked("probe (biases)", bias, new["probe_bias"].shape)
         fitted = new["directions"].any(dim=-1)
         for layer, alpha in enumerate(checked.layer_alphas):
-            if alpha and checked.direction == "fitted" and fitted.any() and not fitted[layer]:
+            wanted = alpha and checked.direction == "fitted" and (directions is not None or fitted.any())
+            if wanted and not fitted[layer]:
                 raise ValueError(f"`directions`: row {layer} is zero, but layer {layer} steers (alpha={alpha})")
         if checked.gate == "probe" and not new["probe_weight"][checked.probe_layer].any():
             raise ValueError(f"`gate='probe'`: there is no probe of layer {checked.probe_layer}; give `probe`")
@@ -449,7 +463,7 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         steering = SteeringPass(self.pooled_positions(input_ids), alphas, self.steering.directions)
         if steer_directions is not None:
             shape = (len(steering.positions), *self.steering.directions.shape)
-            steering.directions = F.normalize(_checked("steer_directions", steer_directions, shape), dim=-1)
+            steering.directions = _unit(_checked("steer_directions", steer_directions, shape))
         elif config.direction == "query":
             raise ValueError(
                 "with `direction='query'` every text has its own directions: pass `steer_directions`, see "
@@ -470,6 +484,10 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
                 "texts with `negation_clip.Encoder`, which makes it; for pipelines choose `gate='probe'`"
             )
         elif config.gate == "probe":
+            if not torch.compiler.is_compiling() and not self.steering.probe_weight[config.probe_layer].any():
+                raise ValueError(
+                    f"`gate='probe'`: there is no probe of layer {config.probe_layer}; see `set_steering`"
+                )
             first = next(layer for layer, alpha in enumerate(alphas) if alpha)
             if config.probe_layer <= first:  # the probe reads before anything is steered, in the same pass
                 steering.probe, steering.probe_layer = self._probe_gate, config.probe_layer
@@ -607,13 +625,18 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         return super().save_pretrained(save_directory, **kwargs)
 
 
+def _unit(rows: torch.Tensor) -> torch.Tensor:
+    # By the largest entry first: squares of large or small numbers are not numbers of float32.
+    return F.normalize(rows / rows.abs().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny), dim=-1)
+
+
 def _checked(name: str, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     value = torch.as_tensor(value).float()
     if value.shape != shape:
         expected = "text layers × width of the backbone" if len(shape) == 2 else "texts × text layers × width"
         expected = "text layers of the backbone" if len(shape) == 1 else expected
         raise ValueError(f"`{name}` must be of shape {tuple(shape)}, {expected}, got {tuple(value.shape)}")
-    if not value.isfinite().all():
+    if not torch.compiler.is_compiling() and not value.isfinite().all():
         raise ValueError(f"`{name}` holds values that are not finite")
     return value
 

@@ -624,6 +624,20 @@ def test_encoder_steers_queries_away_from_what_they_deny(tmp_path):
         np.testing.assert_allclose(kept.encode_texts(texts), expected, atol=1e-6)
 
 
+def test_cached_texts_are_those_of_the_same_steering(tmp_path):
+    model = SteeredClipModel.from_backbone(
+        tiny_clip(), directions(layers=2), alpha=0.4, gate="probe", probe_layer=0, probe=-directions(layers=2)
+    )
+    found = []
+    for options in ({}, {"alpha": 0.2}, {"layers": [1]}, {"gate": "always"}, {"gate": "cue"}, {"direction": "query"}):
+        model.set_steering(**options)
+        for cache in (tmp_path, None):
+            found.append(
+                Encoder(model, tiny_processor(), cache_dir=cache).encode_texts(["a room without a cat", "no"])
+            )
+        np.testing.assert_array_equal(found[-2], found[-1])
+
+
 def test_query_directions_must_be_given(steered):
     steered.set_steering(direction="query", gate="always")
     with pytest.raises(ValueError, match="pass `steer_directions`.*query_directions.*negation_clip.Encoder"):
@@ -632,6 +646,38 @@ def test_query_directions_must_be_given(steered):
         steered.get_text_features(captions(), steer_directions=directions())
     with pytest.raises(ValueError, match="`steer_directions` holds values that are not finite"):
         steered.get_text_features(captions(), steer_directions=torch.full((6, LAYERS, WIDTH), torch.nan))
+
+
+def test_directions_of_queries_compile_as_one_graph(steered):
+    own = torch.stack([directions(seed) for seed in range(6)])
+    compiled = torch.compile(steered.get_text_features, fullgraph=True, backend="aot_eager")
+    found = compiled(captions(), steer_directions=own).pooler_output
+    torch.testing.assert_close(found, steered.get_text_features(captions(), steer_directions=own).pooler_output)
+
+
+@pytest.mark.parametrize("cast", [lambda m: m.bfloat16(), lambda m: m.half(), lambda m: m.to(torch.bfloat16)])
+def test_casting_leaves_directions_and_probes_in_float32(cast, steered):
+    steered.set_steering(probe=directions(7), gate="probe", probe_layer=1)
+    before = {name: tensor.clone() for name, tensor in steered.steering.named_buffers()}
+    model = cast(steered)
+    assert model.dtype in (torch.bfloat16, torch.float16)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.steering.named_buffers())
+    assert model.double().steering.directions.dtype == torch.float64
+
+
+@pytest.mark.parametrize("factor", [1e30, 1e-30])
+def test_long_and_short_directions_are_unit_vectors(factor, steered):
+    steered.set_steering(directions=factor * directions())
+    torch.testing.assert_close(steered.steering.directions, directions())
+
+
+def test_what_would_steer_nothing_is_refused(steered, tmp_path):
+    with pytest.raises(ValueError, match="`directions`: row 0 is zero, but layer 0 steers"):
+        steered.set_steering(directions=torch.zeros(LAYERS, WIDTH))
+    steered.save_pretrained(tmp_path)
+    model = SteeredClipModel.from_pretrained(tmp_path, gate="probe", probe_layer=1)
+    with pytest.raises(ValueError, match="there is no probe of layer 1"):
+        model.get_text_features(captions())
 
 
 def test_similarity_and_radius_are_the_backbones():
