@@ -18,6 +18,10 @@ from .query_reader import QueryReader
 #: Longer queries are read up to here.
 MAX_CHARACTERS = 4000
 
+# Marks that nobody sees, but for the joiner of emoji.
+_INVISIBLE = re.compile("[\u00ad\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+_SPACES = {code: " " for code in _CONTROLS if not chr(code).isspace()} | {0x200B: " "}
 _APOSTROPHES = re.compile("[\u2018\u2019\u02bc\u2032\uff07\u00b4`]")
 
 
@@ -74,11 +78,14 @@ class ParsedQuery:
 def fold(text: str) -> str:
     """Straight apostrophes and single spaces, so that one query has one embedding however it was typed.
 
+    Control characters and the zero-width space count as spaces; marks that nobody sees, such as soft hyphens, are left
+    out.
+
     Example:
         >>> fold("the  shop isn’t open ")
         "the shop isn't open"
     """
-    return " ".join(_APOSTROPHES.sub("'", text).split())
+    return " ".join(_INVISIBLE.sub("", _APOSTROPHES.sub("'", text).translate(_SPACES)).split())
 
 
 def parse(text: str) -> ParsedQuery:
@@ -149,8 +156,10 @@ def _places(original: str, folded: str) -> Callable[[int], int]:
     if len(original) == len(folded):
         return lambda i: i
     places: list[int] = []
-    for match in re.finditer(r"\S+", original):
-        places.extend(range(match.start(), match.end() + 1))  # with the place after the word, its space in `folded`
+    for match in re.finditer(r"\S+", original.translate(_SPACES)):
+        seen = [i for i in range(*match.span()) if not _INVISIBLE.match(original[i])]
+        if seen:
+            places += [*seen, seen[-1] + 1]  # with the place after the word, its space in `folded`
     return places.__getitem__
 
 

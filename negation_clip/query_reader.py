@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from . import query_words as lex
 _QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
 # Letters with the accents that some keyboards send apart from them.
 _LETTERS = "[\\w\u0300-\u036f]+"
+# Symbols, modifiers and joiners of which emoji are made.
+_PICTORIAL = frozenset({"So", "Sk", "Mn", "Me", "Cf", "Cn", "Co"})
 _TOKEN = re.compile(rf"w/o(?:ut)?\b|and/or\b|{_LETTERS}(?:['-]{_LETTERS})*|\S", re.I)
 _OPERATOR = re.compile(r"(?<![^\s(,;])(?:--?|[\u2212!])(?:\"([^\"]+)\"|'([^']+)'|([^\W\d_][\w'-]*))")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']+'(?!\w)")
@@ -121,6 +124,8 @@ class QueryReader:
         self.ends: list[int] = []
         for match in _TOKEN.finditer(self.text):
             word = match.group().lower()
+            if unicodedata.category(word[0]) in _PICTORIAL:  # 🐕 is neither a word nor the end of a clause
+                continue
             self.words.append(lex.BARE_CONTRACTIONS.get(word, word))
             self.starts.append(match.start())
             self.ends.append(match.end())
@@ -547,7 +552,8 @@ class QueryReader:
                 i += 2
             elif (
                 word in lex.POSSESSION
-                or (word == "to" and self.words[i + 1] in lex.POSSESSION)
+                or (word == "to" and (self.words[i + 1] in lex.POSSESSION or self.words[i + 1] == "be"))
+                or (word in lex.SEEMING and self.words[i + 1] == "to")
                 or word
                 in ("been", "be", "being", "even", "actually", "really", "ever", "yet", "currently", "me", "us")
             ):
@@ -559,7 +565,7 @@ class QueryReader:
     def invisible_end(self, i: int) -> int:
         """Where "present", "to be seen", "in the picture" ends if it starts at token i; else 0."""
         word = self.word(i)
-        if word in ("appear", "exist"):
+        if word in ("appear", "exist") and self.word(i + 1) != "to":
             return i + 1
         if word in ("to", "be"):
             i += 2 if word == "to" else 1

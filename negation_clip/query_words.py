@@ -190,6 +190,7 @@ FINITE = _words("is are was were has have had does do did can could will would w
 MODALS = _words("do does did can could will would should may might must")
 RELATIVES = _words("that which who that's thats who's whos which's")
 # After "does not" and alone after "not", they lead to a thing and are no actions of their own.
+SEEMING = frozenset({"appear", "seem", "happen"})
 POSSESSION = _words(
     "have has had having own owns got get feature features featuring show shows showing contain contains "
     "containing include includes including depict depicts depicting display displays displaying see seeing "

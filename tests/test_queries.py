@@ -73,6 +73,22 @@ NEGATED = {
         ("landscape {no humans}", "humans", "landscape"),
         ("no dogs just cats", "dogs", "cats"),
     ],
+    "emoji and marks that nobody sees": [
+        ("no \U0001f415 dogs in the park", "dogs", "park"),
+        ("beach with no \U0001f3d6\ufe0f umbrellas", "umbrellas", "beach"),
+        ("kitchen without\u200b a fridge", "fridge", "kitchen"),
+        ("kitchen with\u00adout a fridge", "fridge", "kitchen"),
+        ("kitchen without\x07 a fridge", "fridge", "kitchen"),
+        ("beach no\u202e people", "people", "beach"),
+        ("\u2068no\u2069 people on the beach", "people", "beach"),
+    ],
+    "seeming": [
+        ("the kitchen does not appear to have a fridge", "fridge", "kitchen"),
+        ("a dog that doesn't appear to be wearing a collar", "collar", "dog"),
+        ("the kitchen doesn't seem to have a fridge", "fridge", "kitchen"),
+        ("a room that does not seem to have any windows", "windows", "room"),
+        ("a cat that didn't happen to have a tail", "tail", "cat"),
+    ],
     "minus operator": [
         ('park -dog -"parked car"', "dog|parked car", "park"),
         ("park -dog running kids", "dog", "park|running kids"),
