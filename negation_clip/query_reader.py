@@ -591,7 +591,7 @@ class QueryReader:
             head = words[j]
             if head in lex.SIGN_HEADS or (head in lex.ZONE_HEADS and not order):
                 break
-            if self.is_break(j) or head == "," or (self.is_preposition(j) and not order):
+            if self.is_break(j) or head in (",", "no") or (self.is_preposition(j) and not order):
                 return 0
         else:
             return 0
@@ -618,7 +618,7 @@ class QueryReader:
         """ "a sign that says no dogs" """
         i -= self.words[i] == "not" and self.word(i - 1) == "do"
         before = self.word(i - 1)
-        if (self.word(i - 2) if before == ":" else before) in lex.SAYS:
+        if (self.word(i - 2) if before == ":" else before) in lex.SAYS and self.word(i - 2) not in ("no", "without"):
             return True
         return any(word in lex.WRITTEN for word in self.words[i + 1 : i + 5])
 

@@ -32,6 +32,7 @@ NEGATED = {
         ("no people beach", "people", "beach"),
         ("no clouds blue sky", "clouds", "blue sky"),
         ("living room no tv no sofa", "tv|sofa", "living room"),
+        ("no text no watermark no logo", "text|watermark|logo", ""),
         ("sunset no people no buildings", "people|buildings", "sunset"),
         ("birthday cake no candles white background", "candles", "birthday cake|white background"),
         ("dog not cat", "cat", "dog"),
