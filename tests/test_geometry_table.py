@@ -182,7 +182,7 @@ def test_a_run_is_kept_gone_on_with_and_replaced(table, tmp_path, monkeypatch, c
     again = table.run("phyclip-3", options, args)
     assert calls == [True] and again["measured"]["test-4-distance"] == measured
     assert (tmp_path / "phyclip-3" / "model" / "model.safetensors").read_bytes() == weights
-    assert 5000 <= again["seconds"] < 6000  # of both sessions
+    assert again["seconds"] >= 5000  # of both sessions
 
     held = file.read_bytes()
     with pytest.raises(ValueError, match=r"phyclip-3.json was made with other options \(max_steps\): name another"):

@@ -168,14 +168,14 @@ def test_the_published_columns_and_paths(pictures, tmp_path, caplog):
     # the columns of COCO_val_negated_retrieval_llama3.1_rephrased_affneg_true.csv, with a path of somebody's machine
     rows = [
         ("positive_objects", "negative_objects", "filepath", "image_id", "captions"),
-        ("['person']", "['chair']", "/root/COCO2017/val2017/0.jpg", "0", "['A man, but no chair.', 'No fork. ']"),
-        ("[]", "[]", "/root/COCO2017/val2017/1.jpg", "1", "[]"),
-        ("[]", "['cat']", "/root/COCO2017/val2017/0.jpg", "0", "['No cat.', '  ']"),
+        ("['person']", "['chair']", "/data/COCO2017/val2017/0.jpg", "0", "['A man, but no chair.', 'No fork. ']"),
+        ("[]", "[]", "/data/COCO2017/val2017/1.jpg", "1", "[]"),
+        ("[]", "['cat']", "/data/COCO2017/val2017/0.jpg", "0", "['No cat.', '  ']"),
     ]
     path = write_csv(tmp_path / "COCO.csv", *rows)
-    with pytest.raises(ValueError, match="'/root/COCO2017/val2017/0.jpg' is not inside .*remap="):
+    with pytest.raises(ValueError, match="'/data/COCO2017/val2017/0.jpg' is not inside .*remap="):
         read_negbench_retrieval(path, root=pictures)
-    table = read_negbench_retrieval(path, remap={"/root/COCO2017/val2017": pictures})
+    table = read_negbench_retrieval(path, remap={"/data/COCO2017/val2017": pictures})
     assert table.texts == ["A man, but no chair.", "No fork.", "No cat."]
     assert table.text_to_image == [0, 0, 0]
     assert files_of(table) == ["0.jpg", "1.jpg"]  # the second has no caption, and stays in the gallery

@@ -333,7 +333,7 @@ def test_a_run_that_goes_on_equals_one_never_broken(tmp_path, source, stop):
     state["log_history"][-1]["seconds"] = 5000.0  # as if it had taken so long
     (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     found, again, trainer = run(tmp_path / "broken", str(checkpoint))
-    assert again == losses and 5000 < trainer.seconds < 6000
+    assert again == losses and trainer.seconds > 5000
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
