@@ -7,13 +7,13 @@ is everything named in `__all__`.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from ._auto import MODELS, register
+from ._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .convert import convert_lorentz
+    from .convert import convert_clip, convert_lorentz, stretch_clip
     from .data.scenes import load_scenes
     from .embedded import embedded_path, load_embedded
     from .evaluation import Encoder
@@ -41,11 +41,13 @@ __all__ = [
     "PhyClipTrainer",
     "SteeredClipConfig",
     "SteeredClipModel",
+    "convert_clip",
     "convert_lorentz",
     "embedded_path",
     "fit_steering",
     "load_embedded",
     "load_scenes",
+    "stretch_clip",
 ]
 
 _EXPORTS = {
@@ -60,24 +62,16 @@ _EXPORTS = {
     "PhyClipTrainer": "trainers.phyclip_trainer",
     "SteeredClipConfig": "modeling.configuration_steered",
     "SteeredClipModel": "modeling.modeling_steered",
+    "convert_clip": "convert",
     "convert_lorentz": "convert",
     "embedded_path": "embedded",
     "fit_steering": "trainers.fit_steering",
     "load_embedded": "embedded",
     "load_scenes": "data.scenes",
+    "stretch_clip": "convert",
 }
 
 for _model in MODELS:
     register(_model)
 
-
-def __getattr__(name: str):
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -50,7 +50,7 @@ from matplotlib.transforms import Bbox
 from negation_clip.data import benchmarks
 from negation_clip.data.captions import article
 from negation_clip.data.concepts import CONCEPTS, FAMILIES, NAMES, PARENTS
-from negation_clip.data.images import image_name
+from negation_clip.data.images import image_name, list_images
 from negation_clip.data.scenes import DEFAULT_PIXELS
 from negation_clip.evaluation.encoder import NEUTRAL_TEXT, Encoder
 from negation_clip.modeling.lorentz import expmap0, logmap0, product_distance, radius
@@ -64,7 +64,6 @@ _FAMILY_MARKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7
 
 _CONTENTS = frozenset((JSON_FILE, "norms.png", "heatmap.png", "factors.png", "captions.png", "poincare.png"))
 _MASS_NOUNS = {"furniture", "clothing", "gear", "food"}
-_IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 _SHUFFLES = 200
 _TOP = 3
 _MAX_ROWS, _MAX_CAPTIONS, _MAX_PANELS, _MAX_LABELS = 160, 40, 12, 60
@@ -1183,22 +1182,6 @@ def read_captions(path: str | Path) -> list[str]:
     return found
 
 
-def list_images(folder: str | Path) -> list[str]:
-    """The pictures of a folder and those below it, by name.
-
-    Raises:
-        FileNotFoundError: if there is no such folder.
-        ValueError: if it holds no picture.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no such folder of images: {folder}")
-    found = sorted(str(p) for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in _IMAGE_SUFFIXES)
-    if not found:
-        raise ValueError(f"{folder} holds no picture ({', '.join(sorted(_IMAGE_SUFFIXES))})")
-    return found
-
-
 def _concepts(given: str | Sequence[str]) -> tuple[list[str], list[str | None]]:
     names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
     if not names or not all(names):
@@ -1220,7 +1203,6 @@ __all__ = [
     "family_selectivity",
     "format_summary",
     "inspect_model",
-    "list_images",
     "load_encoder",
     "measure_factors",
     "order_factors",

@@ -47,7 +47,7 @@ def test_import_loads_no_code_of_ours_but_the_registration():
     loaded = run_python(
         "import sys, negation_clip; print(*(m for m in sys.modules if m.split('.')[0] == 'negation_clip'))"
     )
-    assert set(loaded.split()) == {"negation_clip", "negation_clip._auto"}
+    assert set(loaded.split()) == {"negation_clip", "negation_clip._auto", "negation_clip._lazy"}
 
 
 def test_auto_classes_load_a_saved_hanclip_right_after_the_import(tmp_path):

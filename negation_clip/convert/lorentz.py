@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from .checkpoints import WRAPPERS, Layout, load_checkpoint, plain_names
-from .clip_tokenizer import load_tokenizer
+from .clip_bpe import load_tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
+IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+
 
 def load_image(images: Sequence, row: int) -> Image.Image:
     """The picture of one row, upright and RGB.
@@ -50,3 +52,19 @@ def image_name(images: Sequence, row: int, error: Exception | None = None) -> st
     if isinstance(entry, dict):
         entry = entry["path"]
     return str(entry) if isinstance(entry, str | Path) else f"row {row}"
+
+
+def list_images(folder: str | Path) -> list[str]:
+    """The pictures of a folder and those below it, by name.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        ValueError: if it holds no picture.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no such folder of images: {folder}")
+    found = sorted(str(p) for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in IMAGE_SUFFIXES)
+    if not found:
+        raise ValueError(f"{folder} holds no picture ({', '.join(sorted(IMAGE_SUFFIXES))})")
+    return found

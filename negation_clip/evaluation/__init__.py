@@ -5,8 +5,9 @@ Names are imported on first use, so that importing the package does not import t
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from negation_clip._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .encoder import Encoder
@@ -22,14 +23,4 @@ _EXPORTS = {
     "split_query": "query",
 }
 
-
-def __getattr__(name: str):
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -46,7 +46,7 @@ class Gallery:
             FileNotFoundError: no such folder.
             ValueError: it holds no picture.
         """
-        from negation_clip.inspection import list_images
+        from negation_clip.data.images import list_images
 
         return cls(tuple(map(Path, list_images(folder))))
 

@@ -10,7 +10,7 @@ import pytest
 from fixtures_tiny import tiny_tokenizer
 from transformers import AutoTokenizer
 
-from negation_clip.convert.clip_tokenizer import clip_tokenizer, load_tokenizer
+from negation_clip.convert.clip_bpe import clip_tokenizer, load_tokenizer
 
 # By the SimpleTokenizer of clip-anytorch 2.6.0, which is OpenAI's, with start and end token around.
 OPENAI_IDS = {
