@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -160,4 +162,59 @@ class Layout:
             raise self.error(f"unexpected keys {', '.join(unknown[:4])}{more}: not a layout that is known")
 
 
-__all__ = ["WRAPPERS", "Layout", "load_checkpoint", "plain_names"]
+@dataclass(frozen=True)
+class Towers:
+    """What the shapes of a vision transformer and a text transformer tell, whatever their layout.
+
+    Attributes:
+        width, mlp, layers, patch, grid (`int`): of the image tower; `patch` in pixels, `grid` in patches a side.
+        text_width, text_mlp, text_layers, context, vocabulary (`int`): of the text tower.
+        projection (`int`): dimension of the embeddings.
+    """
+
+    width: int
+    mlp: int
+    layers: int
+    patch: int
+    grid: int
+    text_width: int
+    text_mlp: int
+    text_layers: int
+    context: int
+    vocabulary: int
+    projection: int
+
+    @property
+    def image_size(self) -> int:
+        """Side of a picture in pixels."""
+        return self.grid * self.patch
+
+
+def patch_grid(layout: Layout, convolution: str, positions: str, axes: int) -> tuple[int, int, int]:
+    """Width, side of a patch in pixels and patches a side of an image tower with a class token.
+
+    Args:
+        layout: the checkpoint.
+        convolution: key of the patch embedding, `(width, 3, patch, patch)`.
+        positions: key of the position table, the last but one axis of which counts positions.
+        axes: of that table.
+
+    Raises:
+        ValueError: patches that are not square or not of RGB images, or positions that form no square.
+    """
+    width, channels, patch, columns = layout.shape(convolution, 4)
+    if channels != 3 or patch != columns:
+        raise layout.error(
+            f"{convolution!r} is for {channels} channels and patches of {patch}x{columns} pixels: only square patches "
+            "of RGB images are known"
+        )
+    patches = layout.shape(positions, axes)[-2] - 1
+    grid = math.isqrt(max(patches, 0))
+    if grid * grid != patches:
+        raise layout.error(
+            f"{positions!r} has {patches + 1} positions: a class token and {patches} patches, which is no square grid"
+        )
+    return width, patch, grid
+
+
+__all__ = ["WRAPPERS", "Layout", "Towers", "load_checkpoint", "patch_grid", "plain_names"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from negation_clip.output_folder import appearing, refuse_loss
 
+from .clip_bpe import load_tokenizer
 from .clip_checks import changed_tensors, embedding_differences, read_reference
 from .clip_layout import KEPT_POSITIONS, Architecture, convert_state_dict, read_state_dict
-from .clip_bpe import load_tokenizer
 from .open_clip_config import OpenClipSettings, read_open_clip_config
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ stored for multiplication from the right. LongCLIP, SmartCLIP and HiMo-CLIP have
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from .checkpoints import WRAPPERS, Layout, load_checkpoint, plain_names
+from .checkpoints import WRAPPERS, Layout, Towers, load_checkpoint, patch_grid, plain_names
 from .jit_archive import is_jit_archive, read_jit_archive
 
 # The first positions of a long text tower come from the frozen table, the others from the trained one.
@@ -38,44 +37,17 @@ _OTHERS = {
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """What the shapes of a checkpoint tell."""
+class Architecture(Towers):
+    """What the shapes of a checkpoint tell; `long`: whether there is a second table of text positions."""
 
-    width: int
-    mlp: int
-    layers: int
-    patch: int
-    grid: int
-    text_width: int
-    text_mlp: int
-    text_layers: int
-    context: int
-    vocabulary: int
-    projection: int
     long: bool
-
-    @property
-    def image_size(self) -> int:
-        return self.grid * self.patch
 
     @classmethod
     def of(cls, layout: Layout) -> Architecture:
         for beginning, what in _OTHERS.items():
             if any(key.startswith(beginning) for key in layout.left):
                 raise layout.error(what)
-        width, channels, patch, columns = layout.shape("visual.conv1.weight", 4)
-        if channels != 3 or patch != columns:
-            raise layout.error(
-                f"'visual.conv1.weight' is for {channels} channels and patches of {patch}x{columns} pixels: only "
-                "square patches of RGB images are known"
-            )
-        positions = layout.shape("visual.positional_embedding", 2)[0] - 1
-        grid = math.isqrt(max(positions, 0))
-        if grid * grid != positions:
-            raise layout.error(
-                f"'visual.positional_embedding' has {positions + 1} positions: a class token and {positions} patches, "
-                "which is no square grid"
-            )
+        width, patch, grid = patch_grid(layout, "visual.conv1.weight", "visual.positional_embedding", 2)
         context = layout.shape("positional_embedding", 2)[0]
         long = "positional_embedding_res" in layout.left
         if long and context <= KEPT_POSITIONS:

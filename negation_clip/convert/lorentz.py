@@ -8,7 +8,6 @@ PHyCLIP adds one curvature and two scales per factor, and leaves the scalars of 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from .checkpoints import WRAPPERS, Layout, load_checkpoint, plain_names
+from .checkpoints import WRAPPERS, Layout, Towers, load_checkpoint, patch_grid, plain_names
 from .clip_bpe import load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -84,41 +83,14 @@ PRESETS = {"vit-s": Preset(384, 12, 12), "vit-b": Preset(768, 12, 12), "vit-l": 
 
 
 @dataclass(frozen=True)
-class _Architecture:
+class _Architecture(Towers):
     """What the shapes of a checkpoint tell."""
 
-    width: int
-    mlp: int
-    layers: int
-    patch: int
-    grid: int
-    text_width: int
-    text_mlp: int
-    text_layers: int
-    context: int
-    vocabulary: int
-    projection: int
     factors: int | None  # None: the scalars of a one-factor model
-
-    @property
-    def image_size(self) -> int:
-        return self.grid * self.patch
 
     @classmethod
     def of(cls, layout: Layout) -> _Architecture:
-        width, channels, patch, columns = layout.shape("visual.patch_embed.proj.weight", 4)
-        if channels != 3 or patch != columns:
-            raise layout.error(
-                f"'visual.patch_embed.proj.weight' is for {channels} channels and patches of {patch}x{columns} "
-                "pixels: only square patches of RGB images are known"
-            )
-        positions = layout.shape("visual.pos_embed", 3)[1] - 1
-        grid = math.isqrt(positions)
-        if grid * grid != positions:
-            raise layout.error(
-                f"'visual.pos_embed' has {positions + 1} positions: a class token and {positions} patches, which is "
-                "no square grid"
-            )
+        width, patch, grid = patch_grid(layout, "visual.patch_embed.proj.weight", "visual.pos_embed", 3)
         vocabulary, text_width = layout.shape("textual.token_embed.weight", 2)
         projection = layout.shape("visual_proj.weight", 2)[0]
         factors = {
