@@ -8,6 +8,7 @@ how far a cue reaches, and how people type: keywords, no apostrophes, a minus.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,10 +20,19 @@ from .query_reader import QueryReader
 MAX_CHARACTERS = 4000
 
 # Marks that nobody sees, but for the joiner of emoji.
-_INVISIBLE = re.compile("[\u00ad\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u180e\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]|(?<=[A-Za-z])\u200d"
+)
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
-_SPACES = {code: " " for code in _CONTROLS if not chr(code).isspace()} | {0x200B: " "}
-_APOSTROPHES = re.compile("[\u2018\u2019\u02bc\u2032\uff07\u00b4`]")
+# One character for one, so that places stay: full width and mathematical letters, apostrophes, hyphens, a slash.
+_TYPED = {
+    **{code: " " for code in _CONTROLS if not chr(code).isspace()},
+    **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
+    **{code: unicodedata.normalize("NFKC", chr(code)) for code in range(0x1D400, 0x1D800)},
+    **{ord(mark): "'" for mark in "\u2018\u2019\u201b\u02b9\u02bb\u02bc\u2032\u00b4`"},
+    **{ord(mark): "-" for mark in "\u2010\u2011\ufe63"},
+    **{0x200B: " ", 0x2044: "/"},
+}
 
 
 class Cue(NamedTuple):
@@ -45,7 +55,7 @@ class ParsedQuery:
     """What a query asks for and what it denies.
 
     Attributes:
-        text (`str`): the query with straight apostrophes and single spaces: what a text encoder should get.
+        text (`str`): the query with straight apostrophes and single spaces.
         original (`str`): the query as given.
         negated (`bool`): whether something named must not be there. A query without that is to be left as it is.
         cue (`str` or `None`): the first cue, as written.
@@ -53,7 +63,10 @@ class ParsedQuery:
         cues (`list[Cue]`): all cues, in order.
         present (`list[str]`): what is to be seen, without articles.
         absent (`list[str]`): what must not be seen, without articles; "nobody" denies "people", "nothing" "objects".
-        kept (`str`): `text` without its denials; empty if they leave nothing but a frame such as "a picture of".
+        sentence (`str`): `text` without search operators and what they deny, "a park" for "a park -dog".
+        operands (`list[str]`): what search operators deny, such as "dog"; also in `absent`.
+        kept (`str`): `text` without its denials, operators and politeness; empty if they leave nothing but a frame
+            such as "a picture of".
         only (`bool`): nothing else is wanted: "nothing but sand", "only a dog".
         approximate (`bool`): about a small or uncertain amount: "hardly any people", "not many", "not very red".
         unsupported_language (`bool`): not English. Nothing was read.
@@ -68,6 +81,8 @@ class ParsedQuery:
     cues: list[Cue] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
+    sentence: str = ""
+    operands: list[str] = field(default_factory=list)
     kept: str = ""
     only: bool = False
     approximate: bool = False
@@ -79,13 +94,14 @@ def fold(text: str) -> str:
     """Straight apostrophes and single spaces, so that one query has one embedding however it was typed.
 
     Control characters and the zero-width space count as spaces; marks that nobody sees, such as soft hyphens, are left
-    out.
+    out; full width letters become plain ones.
 
     Example:
         >>> fold("the  shop isn’t open ")
         "the shop isn't open"
     """
-    return " ".join(_INVISIBLE.sub("", _APOSTROPHES.sub("'", text).translate(_SPACES)).split())
+    typed = text.translate(_TYPED)
+    return " ".join((typed if typed.isascii() else _INVISIBLE.sub("", typed)).split())
 
 
 def parse(text: str) -> ParsedQuery:
@@ -100,7 +116,7 @@ def parse(text: str) -> ParsedQuery:
 
     Returns:
         `ParsedQuery`. Without a denial of something named, `negated` is false, `absent` and `cues` are empty, `cue`
-        and `span` are `None` and `kept` is `text`.
+        and `span` are `None` and `kept` and `sentence` are `text`.
 
     Raises:
         TypeError: not a string.
@@ -124,12 +140,13 @@ def parse(text: str) -> ParsedQuery:
     truncated = len(folded) > MAX_CHARACTERS
     reader = QueryReader(folded[:MAX_CHARACTERS])
     if reader.is_foreign():
-        return ParsedQuery(folded, text, kept=folded, unsupported_language=True, truncated=truncated)
+        return ParsedQuery(folded, text, sentence=folded, kept=folded, unsupported_language=True, truncated=truncated)
     reader.find()
     reader.resolve()
     present = reader.present()
     absent = list(dict.fromkeys(item for hit in reader.hits for item in hit.items))
     kept = folded if not absent else reader.kept() if present else ""
+    sentence, operands = reader.split_operators()
     place = _places(text, folded)
     cues = []
     for hit in reader.hits:
@@ -144,6 +161,8 @@ def parse(text: str) -> ParsedQuery:
         cues,
         present,
         absent,
+        sentence if operands else folded,
+        operands,
         kept,
         reader.only,
         reader.approximate,
@@ -156,8 +175,9 @@ def _places(original: str, folded: str) -> Callable[[int], int]:
     if len(original) == len(folded):
         return lambda i: i
     places: list[int] = []
-    for match in re.finditer(r"\S+", original.translate(_SPACES)):
-        seen = [i for i in range(*match.span()) if not _INVISIBLE.match(original[i])]
+    typed = original.translate(_TYPED)
+    for match in re.finditer(r"\S+", typed):
+        seen = [i for i in range(*match.span()) if not _INVISIBLE.match(typed, i)]
         if seen:
             places += [*seen, seen[-1] + 1]  # with the place after the word, its space in `folded`
     return places.__getitem__

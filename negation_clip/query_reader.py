@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,16 +15,43 @@ _QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
 _LETTERS = "[\\w\u0300-\u036f]+"
 # Symbols, modifiers and joiners of which emoji are made.
 _PICTORIAL = frozenset({"So", "Sk", "Mn", "Me", "Cf", "Cn", "Co"})
-_TOKEN = re.compile(rf"w/o(?:ut)?\b|and/or\b|{_LETTERS}(?:['-]{_LETTERS})*|\S", re.I)
-_OPERATOR = re.compile(r"(?<![^\s(,;])(?:--?|[\u2212!])(?:\"([^\"]+)\"|'([^']+)'|([^\W\d_][\w'-]*))")
+# "isn't" however it was typed: "isn t", "isn''t", "is'nt".
+_CONTRACTION = (
+    "(?:is|are|was|were|has|have|had|do|does|did|ca|could|wo|would|should|must|need|ai)"
+    "(?:n(?:['\"]{1,2} ?| ['\"]{0,2})t|'nt)(?![\\w'-])"
+)
+_TOKEN = re.compile(
+    rf"w[/\\]o(?:ut)?\b|(?<![\w/])w/|and/or\b|(?P<nt>{_CONTRACTION})|{_LETTERS}(?:['-]{_LETTERS})*|\S", re.I
+)
+# -dog, -"red car", -(dog OR bird), NOT (dog)
+_OPERATOR = re.compile(
+    r"(?<![^\s(\[,;|&])(?:--?|[\u2212!])(?:\"([^\"]+)\"|'([^']+)'|([^\W\d_][\w'-]*)|(?=[(\[]))"
+    r"|(?<![\w'-])(?:not|no|without|except|excluding|minus)(?= ?[(\[])",
+    re.I,
+)
+_PLUS = re.compile(r"(?<!\S)\+(?=[\"'(\w])")
+_DANGLING = r"[\s,;:&+|(/-]"  # and "and", "with", … at the end of what is kept
+_TRAILING = re.compile(
+    rf"(?:{_DANGLING}|(?<=\s)[~=<>*#]|(?<!\S)(?:and|but|or|with|plus|yet|w/)(?={_DANGLING}|$))+$", re.I
+)
+# Operators that are left in what is asked for, and the words for them.
+_SIGNS = (
+    (re.compile(r"\s*(?:\bOR\b|\|+)\s*"), " or "),
+    (re.compile(r"\s*(?:\bAND\b|&&)\s*"), " and "),
+    (re.compile(r"[()\[\]]|(?<!\S)\+(?=\w)"), ""),
+)
+_TYPOS = {"without"[:i] + "without"[i + 1 :] for i in range(7)}
+_TYPOS |= {"without"[:i] + "without"[i + 1] + "without"[i] + "without"[i + 2 :] for i in range(6)} | {"whithout"}
+_WORDS = {**lex.BARE_CONTRACTIONS, **lex.SPELLINGS, **dict.fromkeys(_TYPOS, "without")}
+_OPERATOR_SIGNS = frozenset("-!+([\u2212")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']+'(?!\w)")
 _ARTICLE = re.compile(r"\b(an?) $", re.I)
 _EDGE = ' ,;:.!?-\u2013\u2014|/()[]{}"'
 _HARD = frozenset(";.!?()[]{}:|/#\u2014\u2013-\u2026\u00b7\u2022")
 _WORD_LIKE = frozenset("_'\",&$%@+*")
 _SENTENCE_ENDS = (".", ";", "!", "?")
-# What becomes of a token: taken away with a denial; part of a name; an idiom, of which nothing is to be seen.
-_CUT, _NAME, _IDIOM = 1, 2, 3
+# What becomes of a token: taken away with a denial; part of a name; an idiom, of which nothing is to be seen; "pls".
+_CUT, _NAME, _IDIOM, _POLITE = 1, 2, 3, 4
 
 
 def _table(**groups: Iterable[str]) -> dict[str, dict[str, list[tuple[list[str], str]]]]:
@@ -43,9 +71,11 @@ def _table(**groups: Iterable[str]) -> dict[str, dict[str, list[tuple[list[str],
 
 # The name of a group is that of the method that reads it, without "on_".
 _PHRASES = _table(
-    name=lex.NAMES,
+    name=(*lex.NAMES, *lex.TITLES),
     sign_text=lex.SIGN_TEXTS,
     idiom=(*lex.IDIOMS, *lex.DOUBLE),
+    polite=lex.POLITE,
+    nobody_is=lex.NOBODY_IS,
     approximate=lex.APPROXIMATE,
     only=lex.ONLY,
     nobody=lex.NOBODY,
@@ -66,6 +96,25 @@ _PHRASES = _table(
     nothing=("nothing",),
     number=("\u2116",),
 )
+# What may stand between two denials that cancel out and in front of a denial that opens a query.
+_BEFORE_LACKING = lex.RELATIVES | lex.BE | {"have", "has", "had", "with"}
+_OPENING = lex.FILLERS | lex.REQUESTS | lex.PRONOUNS | lex.FRAMES | lex.ARTICLES | {",", ".", "with", "i'd"}
+_ORDERS_TO_OMIT = frozenset((*lex.REQUESTS_TO_OMIT, "exclude", "omit"))
+_OF_PLACES = frozenset(("of", "to", "top", "front", "next", "out"))
+# Words that stand for something that was named elsewhere, or nowhere.
+_NAMELESS = lex.ARTICLES | {"any", "either", "it", "them", "him", "her", "this", "that", "these", "those", "ones"}
+_NOT_BARE = lex.FINITE | lex.SETTINGS | lex.PRONOUNS | lex.REQUESTS | lex.FILLERS
+_AFTER_GREETINGS = lex.PRONOUNS | {",", "!", ".", "", "can", "could", "please", "show"}
+_AFTER_INTRANSITIVES = frozenset(
+    "for to with like as than about alone together upright still straight backwards forward "
+    "forwards high fast up down away".split()
+)
+# First words of all but names.
+_STARTERS = frozenset(
+    word for word, seconds in _PHRASES.items() if any(x[1] != "name" for entries in seconds.values() for x in entries)
+)
+_NO_OPERAND = frozenset(("no", "not", "without", "non", "free", "less"))
+_BETWEEN_OPERANDS = frozenset(("and", "or", "nor", "and/or", "plus", *"&|,;/+()[]-!"))
 _OF_NOTHING = lex.SIGNS_OF | lex.FRAMES
 _ADVERBIAL = lex.ADVERBS | lex.PARTICLES
 # Before the name of a sign that is an order: "do not enter sign".
@@ -109,6 +158,7 @@ class _Hit:
     stop: int = -1  # and ends before this
     items: list[str] | None = None
     verbal: bool = False  # a verb in the infinitive is denied
+    lacks: bool = False  # cancels out with a denial before it
 
 
 class QueryReader:
@@ -126,13 +176,21 @@ class QueryReader:
             word = match.group().lower()
             if unicodedata.category(word[0]) in _PICTORIAL:  # 🐕 is neither a word nor the end of a clause
                 continue
-            self.words.append(lex.BARE_CONTRACTIONS.get(word, word))
+            if match["nt"]:
+                word = "".join(filter(str.isalpha, word))
+            elif word == "/" and self.is_tight(match.start()):
+                word = "and/or"
+            self.words.append(_WORDS.get(word, word))
             self.starts.append(match.start())
             self.ends.append(match.end())
         self.n = len(self.words)
         self.labels = [0] * self.n
         self.hits: list[_Hit] = []
         self.only = self.approximate = False
+
+    def is_tight(self, place: int) -> bool:
+        """Whether a mark stands between letters: "text/logo"."""
+        return self.text[place - 1 : place].isalpha() and self.text[place + 1 : place + 2].isalpha()
 
     # --- single tokens --------------------------------------------------------------------------------------------
 
@@ -199,17 +257,25 @@ class QueryReader:
             if 2 * sum(c > "\u024f" and not "\u1e00" <= c <= "\u1eff" for c in letters) > len(letters):
                 return True  # not in Latin letters
             foreign = sum(not word.isascii() and word.isalpha() and word not in lex.LOANS for word in words)
-        rest = " ".join(words)
+        rest = f" {' '.join(words)} "
         for name in lex.FOREIGN_NAMES:
-            rest = rest.replace(name, " ")
+            rest = rest.replace(f" {name} ", " | ")
+        if any(f" {pair} " in rest for pair in lex.FOREIGN_PAIRS):
+            return True
         words = rest.split()
         english = sum(word in lex.ENGLISH for word in words)
         foreign += sum(2 if word in lex.FOREIGN else word in lex.HALF_FOREIGN for word in words)
-        middle = words[1:-1]
-        if not english and (
-            "sin" in middle or "sem" in middle or (foreign > 1 and not lex.FOREIGN_DENIALS.isdisjoint(middle))
-        ):
+        if words[:2] == ["no", "hay"] and len(words) > 2 and english == 1:
             return True
+        if not english:
+            for word, after in zip(words, words[1:], strict=False):
+                # "sin perros", "sem telhado", but "sin city"
+                if word in ("sin", "sem") and (
+                    len(words) > 2 and words[0] != word or after[-2:] in lex.IBERIAN_ENDINGS
+                ):
+                    return True
+            if foreign > 1 and not lex.FOREIGN_DENIALS.isdisjoint(words):
+                return True
         return foreign > max(english, 1)
 
     # --- finding cues ---------------------------------------------------------------------------------------------
@@ -219,7 +285,7 @@ class QueryReader:
         text, words = self.text, self.words
         if '"' in text or "'" in text:
             self.find_quotes()
-        if "-" in text or "!" in text or "\u2212" in text:
+        if not _OPERATOR_SIGNS.isdisjoint(text):
             self.find_operators()
         i = 0
         while i < self.n:
@@ -232,6 +298,8 @@ class QueryReader:
                 i = self.read_not(i, i + 1)
             elif "-" in word or word == "non":
                 i = self.find_inside(i)
+            elif word in ("and", "&") and self.word(i - 1) in lex.COLOURS and self.word(i + 1) in lex.COLOURS:
+                i = self.label(i - 1, i + 2, _NAME)  # "black and white"
             else:
                 i += 1
 
@@ -248,18 +316,57 @@ class QueryReader:
                 i += 1
 
     def find_operators(self) -> None:
-        """-dog, -"parked car", !dog."""
+        """-dog, -"parked car", !dog, -(dog OR bird), NOT (dog)."""
         i = 0
         for match in _OPERATOR.finditer(self.text):
             while i < self.n and self.ends[i] <= match.start():
                 i += 1
+            if i == self.n or self.labels[i]:
+                continue
             first = i
-            while i < self.n and self.starts[i] < match.end():
-                i += 1
-            item = (match[1] or match[2] or match[3]).strip()
+            cue = match.span()
+            item = match[1] or match[2] or match[3]
             if item:
+                if item.lower() in _NO_OPERAND:
+                    continue
+                while i < self.n and self.starts[i] < match.end():
+                    i += 1
+                items = [item.strip()] if item.strip() else []
+            else:
+                while self.starts[i] < match.end():
+                    i += 1
+                opening, i = i, self.group_end(i)
+                items = self.group_items(opening, i)
+                if match.group() == "not" and not self.closes_phrase(i):  # "does not (yet) have"
+                    continue
+                if not self.text[match.start()].isalpha():
+                    cue = (match.start(), self.ends[i - 1])
+            if items:
                 self.label(first, i, _CUT)
-                self.hits.append(_Hit("operator", first, match.span(), match.span(), first, first, i, [item]))
+                begin = self.lead(first)
+                self.hits.append(_Hit("operator", first, cue, (cue[0], self.ends[i - 1]), begin, first, i, items))
+        for match in _PLUS.finditer(self.text):  # "+dog" asks for a dog
+            self.labels[bisect(self.starts, match.start()) - 1] = _IDIOM
+
+    def group_end(self, i: int) -> int:
+        """The token after the bracket that closes the one at token i, or after the last if none does."""
+        depth = 0
+        while i < self.n:
+            depth += (self.words[i] in "([") - (self.words[i] in ")]")
+            i += 1
+            if not depth:
+                break
+        return i
+
+    def group_items(self, i: int, end: int) -> list[str]:
+        """The things named within brackets: "(dog OR (a bird, fish))"."""
+        items: list[list[int]] = [[]]
+        for j in range(i, end):
+            if self.words[j] in _BETWEEN_OPERANDS:
+                items.append([])
+            else:
+                items[-1].append(j)
+        return [concept for item in items if (concept := self.concept(item))]
 
     def find_phrase(self, i: int) -> int:
         for phrase, group in self.phrases_at(i):
@@ -276,6 +383,8 @@ class QueryReader:
         """ "car-free", "car-less", "non-yellow", "non yellow", and hyphens in names: "no-fly"."""
         word, raw, start, end = self.words[i], self.raw(i), self.starts[i], self.ends[i]
         suffix, stem = word[-5:], word[:-5]
+        if suffix == "-free" and self.zone_sign_end(i + 1):
+            return self.label(i, self.zone_sign_end(i + 1), _NAME)
         if suffix in ("-free", "-less") and len(stem) > 1 and stem not in lex.NOT_VISIBLE:
             return self.take(i, i + 1, raw[:-5], (end - 5, end))
         if word == "non":
@@ -287,6 +396,8 @@ class QueryReader:
                 return self.take(i, i + 1, raw[4:], (start, start + 3))
         elif word == "no-one":
             return self.on_nobody(i, i + 1)
+        elif word[:3] == "no-" and word[3:] in lex.PEOPLE:  # "beach no-people"
+            return self.take(i, i + 1, raw[3:], (start, start + 2))
         elif word.startswith(("no-", "not-", "never-", "do-not-", "don't-")):
             return self.label(i, i + 1, _NAME)
         return i + 1
@@ -310,7 +421,25 @@ class QueryReader:
         return self.on_negator(i, i + 1)  # "no parking meter", "a maze with no exit"
 
     def on_idiom(self, i: int, last: int) -> int:
+        if self.words[i:last] == ["no", "no"] and self.sign_end(i + 1):  # "no no parking sign"
+            return self.read_no(i, i + 1)
+        if self.words[i] != "not":
+            for j in range(last, min(last + 4, self.n)):  # "don't worry be happy mural"
+                if self.ends_phrase(j) or self.words[j] in lex.DETERMINERS:
+                    break
+                if self.words[j] in lex.MEDIA:
+                    return self.label(i, j + 1, _NAME)
         return self.label(i, last, _IDIOM)
+
+    def on_polite(self, i: int, last: int) -> int:
+        after = self.word(last)
+        if self.words[i] in ("hi", "hello", "hey"):
+            named = after not in _AFTER_GREETINGS  # "hello kitty"
+        else:
+            named = self.words[i][:1] == "t" and not self.ends_phrase(last)  # "ty cobb"
+        if named:
+            return last
+        return self.label(i, last, _POLITE)
 
     def on_approximate(self, i: int, last: int) -> int:
         self.approximate = True
@@ -321,11 +450,22 @@ class QueryReader:
         return self.label(i, last, _IDIOM)
 
     def on_nobody(self, i: int, last: int) -> int:
+        if self.word(last) == "else's":
+            return self.label(i, self.name_end(i), _NAME)
         return self.deny("nobody", i, last)
 
-    def on_nothing(self, i: int, last: int) -> int:
+    def on_nobody_is(self, i: int, last: int) -> int:
+        """ "nobody's swimming", but "nobody's dog"."""
         after = self.word(last)
-        if after and not self.is_preposition(last) and after not in lex.ADVERBS and after not in ("at", ".", "!", "?"):
+        if not (self.ends_phrase(last) or after.endswith("ing") or after in lex.ADVERBS or after in ("home", "not")):
+            return self.label(i, self.name_end(i), _NAME)
+        end = self.ends[last - 1] - 1 - (self.raw(last - 1)[-2] == "'")
+        return self.deny("nothing" if self.words[i] == "nothing's" else "nobody", i, last, cue=(self.starts[i], end))
+
+    def on_nothing(self, i: int, last: int) -> int:
+        where = last + (self.word(last) in lex.BE or self.word(last).endswith("s"))  # "nothing hangs on the wall"
+        after = self.word(where)
+        if after and not (self.is_preposition(where) or after in lex.ADVERBS or after in ("at", ".", "!", "?")):
             return last
         return self.deny("nothing", i, last)
 
@@ -351,6 +491,8 @@ class QueryReader:
         return self.label(i, min(last + 1, self.n), _NAME)
 
     def on_free(self, i: int, last: int) -> int:
+        if self.word(i - 1) in lex.FREE_OF and self.zone_sign_end(last):
+            return self.label(i - 1, self.zone_sign_end(last), _NAME)
         if self.word(i - 1) in lex.FREE_OF and self.word(last) not in ("range", "to"):  # "smoke free"
             self.take(i - 1, last, self.raw(i - 1), (self.starts[i], self.ends[i]))
         return last
@@ -361,9 +503,10 @@ class QueryReader:
             return self.label(i, self.name_end(i), _NAME)
         if word == "minus" and (before.isdigit() or self.word(last).isdigit()):
             return last
+        lacks = " ".join(self.words[i:last]) in lex.LACKING
         if word == "lack" and last == i + 1 and before not in lex.RELATIVES and not before.endswith("s"):
             return last  # a noun
-        return self.deny("without", i, last)
+        return self.deny("without", i, last, lacks=lacks)
 
     def on_refusal(self, i: int, last: int) -> int:
         return self.deny("without", i, last, verbal=True)
@@ -419,7 +562,7 @@ class QueryReader:
         if not self.ends_phrase(last) and after not in ("to", "for") and not self.is_preposition(last):
             attributive = before in lex.ARTICLES or before in ("", "but", "and", ",")
             if self.words[i] == "missing" or after in lex.DETERMINERS or attributive:
-                return self.deny("without", i, last)
+                return self.deny("without", i, last, lacks=self.words[i] == "missing")
         return self.deny_subject(i, last) or last
 
     def on_nowhere(self, i: int, last: int) -> int:
@@ -431,11 +574,16 @@ class QueryReader:
         word = self.words[i]
         if self.is_quoted_speech(i) or self.is_title(i):
             return self.label(i, self.name_end(i), _NAME)
+        title = self.title_end(i)
+        if title:
+            return self.label(i, title, _NAME)
         sign = self.sign_end(i)
         if sign:
             return self.label(i - 1 if word == "not" and self.word(i - 1) == "do" else i, sign, _NAME)
         if word in ("not", "never", "cannot") or last == i + 2:
             return self.read_not(i, last)
+        if word == "neither" and self.word(last) in lex.FINITE:  # "two dogs, neither is brown"
+            return self.deny("not", i, self.skip_light(last + 1))
         if word in ("nor", "neither"):
             return self.deny("no", i, last)
         return self.read_no(i, last)
@@ -446,6 +594,8 @@ class QueryReader:
         if last == i + 1:
             alone = self.ends_phrase(last) and not self.is_preposition(last)
             return (self.deny_subject(i, last) or last) if alone else self.deny("not", i, last)
+        if self.word(last) in ("them", "us", "these", "those", "which", "whom"):  # "none of them wearing shoes"
+            return self.deny("not", i, self.skip_light(last + 1 + (self.word(last + 1) in lex.FINITE)), cue=cue)
         for j in range(last, min(last + 8, self.n)):
             if self.is_break(j) or self.words[j] == ",":
                 break
@@ -465,7 +615,7 @@ class QueryReader:
             return self.label(i, number + 1, _NAME)
         if before in ("dr", "mr", "doctor") or (before == "." and self.word(i - 2) in ("dr", "mr")):
             return self.label(i, last, _NAME)
-        if self.is_break(last):
+        if self.is_break(last) and not (after == ":" and not self.ends_phrase(last + 1)):
             return (before == ":" and self.deny_subject(i, last)) or self.label(i, last, _IDIOM)  # "cars: no"
         compared = after.endswith("er") or after in ("more", "less", "better", "worse")
         if compared and "than" in self.words[last + 1 : last + 3]:
@@ -475,7 +625,8 @@ class QueryReader:
         if before in ("a", "an", "the", "this", "that", "another") and not self.is_whole_plural(last):
             return self.label(i, self.name_end(i), _NAME)  # "a no frills bathroom", but "a no people beach"
         start = last + 2 if after in lex.SIGNS_OF and self.word(last + 1) == "of" else last
-        return self.deny("no", i, start, cue=(self.starts[i], self.ends[last - 1]))
+        lacks = before in ("with", "has", "have", "having", "contains", "shows", "contain", "show")
+        return self.deny("no", i, start, cue=(self.starts[i], self.ends[last - 1]), lacks=lacks)
 
     def read_not(self, i: int, last: int) -> int:
         """ "not", "never", "no longer", "cannot" or a word in "n't"."""
@@ -487,12 +638,14 @@ class QueryReader:
             sign = self.sign_end(i)
             if sign:
                 return self.label(i, sign, _NAME)
-            apostrophe = self.raw(i)[-2] == "'"
-            cue = (cue[1] - 2 - apostrophe, cue[1])
+            cue = (self.starts[i] + self.raw(i).lower().rindex("n"), cue[1])
             opens = i == 0 or before in _SENTENCE_ENDS or before in (",", "-")
             if opens and (after in lex.PRONOUNS or after in lex.POSSESSIVES):  # "isn't she lovely"
                 return self.label(i, last + 1, _IDIOM)
-        if before == "i" and after in lex.THINKING:  # "i can't find a picture of"
+        found = self.found_end(last)
+        if found and self.word(found) in lex.FRAMES:  # "i can't find any pictures of"
+            return self.label(i, found, _IDIOM)
+        if before == "i" and after in lex.THINKING and not found:  # "i can't find a picture of"
             return self.label(i, last + 1, _IDIOM)
         if word in ("couldn't", "can't", "cannot") and after == "be":  # "couldn't be happier"
             compared = last + 1 + (self.word(last + 1) in lex.ARTICLES)
@@ -518,7 +671,10 @@ class QueryReader:
             found = self.deny_subject(i, end, cue)
             if found:
                 return found
-        if before in lex.ARTICLES and not contracted and not self.is_break(start):  # "a not very tidy room"
+        attributive = before in lex.ARTICLES and not contracted and not self.is_break(start)  # "a not very tidy room"
+        if i == 0 and word == "not" and self.is_adjective(start) and not self.ends_phrase(start + 1):
+            attributive = self.is_noun(start + 1)  # "not crowded beach"
+        if attributive:
             return self.take(i, start + 1, self.raw(start), cue)
         begin = i - 1 if before in lex.MODALS and not contracted else i
         phrase_end = last
@@ -526,17 +682,26 @@ class QueryReader:
             phrase_end = last + 2
         elif after in lex.POSSESSION and (after != "any" or not contracted):
             phrase_end = last + 1
-        scope = self.skip_light(start)
+        scope = self.skip_light(found or start)
         verbal = scope == start and (
             begin < i or word == "cannot" or contracted and word[:-3] not in ("is", "are", "was", "were", "ai")
         )
         phrase = (self.starts[begin], self.ends[phrase_end - 1])
-        return self.deny("not", i, scope, begin=begin, cue=cue, phrase=phrase, verbal=verbal)
+        lacks = before in lex.RELATIVES and scope > start  # "who isn't wearing"
+        return self.deny("not", i, scope, begin=begin, cue=cue, phrase=phrase, verbal=verbal, lacks=lacks)
+
+    def found_end(self, i: int) -> int:
+        """Where "find any", "see a single" ends if it starts at token i; else 0."""
+        if self.word(i) not in lex.FINDING:
+            return 0
+        if self.word(i + 1) == "any":
+            return i + 2
+        return i + 3 if self.words[i + 1 : i + 3] == ["a", "single"] else 0
 
     def without_end(self, i: int, verb: bool = False) -> int:
         """Where a cue at token i ends that denies again what "not" denies; 0 if there is none."""
         word = self.word(i)
-        if word in ("missing", "absent") or (verb and word in ("lack", "exclude", "omit", "avoid")):
+        if word in ("missing", "absent") or (verb and word in lex.LACK):
             return i + 1
         for phrase, group in self.phrases_at(i):
             if group == "without" and len(phrase) + (phrase[0] in ("without", "lacking", "w/o")) > 1:
@@ -612,7 +777,16 @@ class QueryReader:
             prohibition = self.is_verb(i + 1) or first in ("parking", "swimming")
             prohibition = prohibition and first.endswith("ing") and first not in lex.NOT_FORBIDDEN
             named = prohibition or first in lex.FORBIDDEN or "allowed" in words[i:j]
+            if not named and word == "no" and before not in _BEFORE_THINGS:
+                things = words[i + 1 : j]
+                bare = head in lex.BARE_SIGN_HEADS or (head in lex.SIGN_HEADS and self.is_plural(j - 1))
+                named = bare and lex.KINDS_OF_SIGNS.isdisjoint(things) and lex.ADJECTIVES.isdisjoint(things)
         return end if named else 0
+
+    def zone_sign_end(self, i: int) -> int:
+        """Where "zone sign" or "sign" ends, at token i, of a name such as "car free zone sign"; else 0."""
+        i += self.word(i) in lex.ZONE_HEADS
+        return i + 1 if self.word(i) in lex.BARE_SIGN_HEADS else 0
 
     def is_quoted_speech(self, i: int) -> bool:
         """ "a sign that says no dogs" """
@@ -643,6 +817,19 @@ class QueryReader:
             return True
         return self.words[i] == "not" and self.word(i + 1) in lex.ARTICLES and end == self.n
 
+    def title_end(self, i: int) -> int:
+        """Where "never let me go book" ends, if a query begins with it at token i; else 0."""
+        if i > 0:
+            return 0
+        for j in range(i + 2, min(i + 8, self.n)):
+            if self.is_break(j) or self.words[j] == ",":
+                break
+            if self.words[j] in lex.MEDIA and self.words[j - 1] not in lex.DETERMINERS:
+                inside = self.words[i + 1 : j]
+                grammar = self.words[i] in ("no", "never") and not lex.TITLE_WORDS.isdisjoint(inside)
+                return j + 1 if grammar and not any(map(self.is_preposition, range(i + 1, j))) else 0
+        return 0
+
     def is_capital(self, i: int) -> bool:
         raw = self.raw(i)
         return raw[0].isupper() and (len(raw) == 1 or not raw.isupper())
@@ -657,31 +844,39 @@ class QueryReader:
             j += 1
         return j
 
+    def is_plural(self, i: int) -> bool:
+        word = self.word(i)
+        plural = word in lex.PEOPLE or (word.endswith("s") and word[-2:] not in ("ss", "us", "is", "'s"))
+        return plural and word not in lex.PLURALS_IN_COMPOUNDS and word not in lex.POSSESSIVES
+
     def is_whole_plural(self, i: int) -> bool:
         """Whether token i is a plural to which the noun after it does not belong: "people beach", "cars street"."""
-        word, after = self.word(i), self.word(i + 1)
-        plural = word in lex.PEOPLE or (word.endswith("s") and word[-2:] not in ("ss", "us", "is"))
-        if not plural or word in lex.PLURALS_IN_COMPOUNDS or word in lex.POSSESSIVES or not after[:1].isalpha():
+        after = self.word(i + 1)
+        if not self.is_plural(i) or not after[:1].isalpha():
             return False
         return not (
             self.ends_phrase(i + 1)
             or self.is_verb(i + 1)
-            or after in _PHRASES
+            or after in _STARTERS
             or after in _AFTER_PLURALS
+            or (after in lex.OTHER_ADJECTIVES and self.ends_phrase(i + 2))
+            or self.word(i + 2) == "than"
             or after.endswith(("ly", "n't"))
         )
 
     # --- noting denials -------------------------------------------------------------------------------------------
 
     def deny(
-        self, kind: str, i: int, start: int, begin: int | None = None, cue=None, phrase=None, verbal=False
+        self, kind: str, i: int, start: int, begin: int | None = None, cue=None, phrase=None, verbal=False, lacks=False
     ) -> int:
         """Notes a cue at token i that denies what begins at token `start`; how far is found out later."""
         whole = (self.starts[i], self.ends[start - 1])
         cue = cue or whole
         self.approximate |= self.word(i - 1) in lex.ALMOST
         begin = self.lead(i if begin is None else begin)
-        self.hits.append(_Hit(kind, i, cue, phrase or whole, begin, start, verbal=verbal))
+        if self.word(start) == ":":  # "exclude: people"
+            start += 1
+        self.hits.append(_Hit(kind, i, cue, phrase or whole, begin, start, verbal=verbal, lacks=lacks))
         return start
 
     def deny_subject(self, i: int, last: int, cue=None) -> int:
@@ -709,10 +904,10 @@ class QueryReader:
                 items.insert(0, self.concept(range(other, first - 1)))
                 first = other
         cue = cue or (self.starts[i], self.ends[last - 1])
-        begin = self.lead(first)
-        self.label(begin, last, _CUT)
-        self.hits.append(_Hit("left", i, cue, cue, begin, first, last, items))
-        return last
+        begin, stop = self.lead(first), self.skip_places(last, self.n)
+        self.label(begin, stop, _CUT)
+        self.hits.append(_Hit("left", i, cue, cue, begin, first, stop, items))
+        return stop
 
     def noun_phrase_start(self, end: int) -> int:
         """First token of the noun phrase that ends before token `end`."""
@@ -766,6 +961,10 @@ class QueryReader:
                 while later < len(hits) and self.words[hits[later].token] == "nor":
                     later += 1
                 limit = self.n
+                while later < len(hits) and self.is_within(hits[later], hit):  # "no car-free streets"
+                    hits[later].items = []
+                    self.label(hits[later].token, hits[later].stop, 0)
+                    later += 1
                 if later < len(hits):
                     limit = max(hits[later].begin, hit.start)
                     if self.cancels(hit, hits[later]):
@@ -783,15 +982,28 @@ class QueryReader:
                 self.hits.append(hit)
                 reached = max(reached, hit.stop)
 
+    def is_within(self, later: _Hit, hit: _Hit) -> bool:
+        """Whether a denial inside of a word belongs to what is denied before it."""
+        between = range(hit.start, later.token)
+        return later.kind == "inside" and hit.kind != "nobody" and not any(map(self.ends_phrase, between))
+
     def cancels(self, hit: _Hit, later: _Hit) -> bool:
-        """ "no dog without a leash": all dogs on leashes."""
-        return (
-            hit.begin == 0
-            and self.words[hit.token] in ("no", "nobody")
-            and self.words[later.token] == "without"
-            and later.begin == later.token
-            and not any(word in (",", "and", "or") for word in self.words[hit.start : later.token])
+        """Two denials that cancel out: "no dog without a leash", "I don't want rooms that lack windows"."""
+        words = self.words
+        if not later.lacks or not set(words[later.begin : later.token]) <= _BEFORE_LACKING:
+            return False
+        if hit.kind == "none" and later.begin <= hit.start:  # "none of the rooms lacks a window"
+            return True
+        if hit.kind == "without" and words[hit.token] not in _ORDERS_TO_OMIT or hit.kind == "left":
+            return False
+        between = range(hit.start, later.begin)
+        return self.opens(hit.begin) and not any(
+            self.closes_phrase(i) or self.is_preposition(i) or self.labels[i] == _CUT for i in between
         )
+
+    def opens(self, i: int) -> bool:
+        """Whether nothing is named before token i."""
+        return all(self.labels[j] or self.words[j] in _OPENING for j in range(i))
 
     def read_scope(self, hit: _Hit, limit: int) -> None:
         """Sets what a cue denies before the token `limit`, and where that ends."""
@@ -804,11 +1016,18 @@ class QueryReader:
         noun = "people" if hit.kind == "nobody" else "objects"
         while start < limit and self.words[start] in lex.AUXILIARIES:
             start += 1
-        if hit.kind == "nobody" and start < limit and self.is_verb(start):  # "nobody is swimming"
+        doing = start < limit and (self.is_verb(start) or self.words[start].endswith("ing"))
+        if hit.kind == "nobody" and doing:  # "nobody is swimming"
             items, hit.stop = self.read_items(hit, start, limit)
             hit.items = [f"{noun} {items[0]}"] if items else [noun]
         else:
-            start += self.word(start).endswith("s") and self.ends_phrase(start + 1)  # "on which nobody sits"
+            verb = start < limit and self.words[start].endswith("s") and not self.ends_phrase(start)
+            if verb and (self.ends_phrase(start + 1) or self.words[start + 1] in _ADVERBIAL):  # "nobody sits"
+                start += 1
+            elif verb and hit.kind == "nobody":  # "no one wears black"
+                items, hit.stop = self.read_items(hit, start, limit)
+                hit.items = [f"{noun} {items[0]}"] if items else [noun]
+                return
             hit.items, hit.stop = [noun], self.skip_places(min(start, limit), limit)
 
     def skip_places(self, i: int, limit: int) -> int:
@@ -816,9 +1035,16 @@ class QueryReader:
         words = self.words
         while i < limit:
             word, after = words[i], self.word(i + 1)
-            if self.is_preposition(i):
+            if self.is_verb(i) and self.place_end(i + 1):
+                end = self.place_end(i + 1)  # "hanging on it", "coming out of it"
+                if not self.ends_phrase(end):
+                    break
+                i = end
+            elif self.place_end(i):
+                i = self.place_end(i)
+            elif self.is_preposition(i):
                 end = i + 1 + (word == "next")
-                if self.word(end) in ("it", "them", "him", "her", "this", "all") or (word == "on" and after == "top"):
+                if self.word(end) in ("this", "all") or (word == "on" and after == "top"):
                     end += 1
                 else:
                     end += self.word(end) in ("the", "this")
@@ -828,13 +1054,30 @@ class QueryReader:
                 if not self.ends_phrase(end):
                     break
                 i = end
-            elif word in lex.ADVERBS or (word in lex.PARTICLES and self.ends_phrase(i + 1)):
+            elif word in lex.ADVERBS or (
+                word in lex.PARTICLES and self.ends_phrase(i + 1) and not self.is_verb(i - 1)
+            ):
                 i += 1
             elif word in ("to", "can", "could") and after == "be" and self.word(i + 2) in lex.VISIBLE:
                 i += 3
             else:
                 break
         return i
+
+    def place_end(self, i: int) -> int:
+        """Where "on it", "out of them", "around its neck" ends if it starts at token i; else 0."""
+        words, first = self.words, i
+        while self.word(i) in lex.PREPOSITIONS or self.word(i) in _OF_PLACES:
+            i += 1
+        if i == first:
+            return 0
+        if self.word(i) in ("it", "them", "him", "her") and self.ends_phrase(i + 1):
+            return i + 1
+        i += self.word(i) in lex.POSSESSIVES or self.word(i) == "the"
+        i += self.word(i) in ("left", "right", "own")
+        if self.word(i) in lex.BODY and words[i - 1] not in lex.PREPOSITIONS:
+            return i + 1 if self.ends_phrase(i + 1) or self.is_verb(i + 1) or words[i + 1] in lex.RELATIVES else 0
+        return 0
 
     def read_items(self, hit: _Hit, start: int, limit: int) -> tuple[list[str], int]:
         """The things denied from token `start` on, and the first token beyond."""
@@ -843,16 +1086,19 @@ class QueryReader:
         verbal = hit.verbal or self.is_verb(start)
         items: list[list[int]] = [[]]
         i = start
-        while i < limit and self.labels[i] != _IDIOM:
+        while i < limit and self.labels[i] not in (_IDIOM, _POLITE):
             word, item = words[i], items[-1]
             if self.labels[i] == _NAME:
+                ended = item and (self.is_noun(i - 1) or words[i - 1] in lex.INTRANSITIVE)
+                if ended and (word in _STARTERS or word in lex.COLOURS):
+                    break  # "no mask | no entry sign", "not smiling | black and white"
                 item.append(i)
                 i += 1
                 continue
             places = self.skip_places(i, limit) if item else i
             if places > i:
                 i = places
-            elif word == "," or word in lex.CONJUNCTIONS:
+            elif word in (",", "/") or word in lex.CONJUNCTIONS:
                 goes_on = self.next_item(i, hit, start, limit, len(items))
                 if not goes_on:
                     break
@@ -860,7 +1106,8 @@ class QueryReader:
                 i = goes_on
             elif self.is_preposition(i) or (word == "with" and adverbial):
                 # "not in the water", "not looking at the camera": with the noun phrase after it, but no further
-                if not (adverbial and not item or verbal and len(item) == 1):
+                one = len(item) == 1 or (len(item) == 2 and words[item[1]] in lex.PARTICLES)  # "lying down on"
+                if not (adverbial and not item or verbal and one):
                     break
                 item.append(i)
                 i += 1
@@ -875,12 +1122,13 @@ class QueryReader:
                 i += 1
             elif word in lex.BE and item and not adverbial:
                 i += 1
-            elif item and self.begins_clause(i, hit, item):
+            elif item and (self.begins_clause(i, hit, item) or self.begins_phrase(i, hit, item)):
                 break
             else:
                 item.append(i)
                 i += 1
-                if len(item) == 1 and not adverbial and self.is_whole_plural(i - 1):
+                more = len(item) == 1 or (self.is_bare(item) and self.is_noun(i - 1))
+                if more and hit.kind != "nobody" and not self.is_adverbial(hit) and self.is_whole_plural(i - 1):
                     break
         return [concept for item in items if (concept := self.concept(item))], i
 
@@ -893,17 +1141,82 @@ class QueryReader:
         nouns = {self.words[j] for j in item} - lex.DETERMINERS
         return bool(nouns) and nouns.isdisjoint(lex.ANIMATE)
 
+    def begins_phrase(self, i: int, hit: _Hit, item: list[int]) -> bool:
+        """Whether something else begins without a word that says so: "no fridge | white cabinets"."""
+        word, before = self.words[i], self.words[i - 1]
+        if item[-1] != i - 1 or not word[0].isalpha() or word in lex.ADVERBS or word in lex.AUXILIARIES:
+            return False
+        adverbial = self.is_adverbial(hit)
+        if adverbial and len(item) == 1:
+            ended = before in lex.INTRANSITIVE and not word.endswith("ly") and not self.determiner(i)
+            return ended and word not in _AFTER_INTRANSITIVES and word not in lex.PARTICLES
+        bare = self.is_bare(item)
+        if not self.is_noun(i - 1) or not (bare or before in lex.WHOLE):
+            return False
+        if word in lex.ADJECTIVES:
+            return not (word in lex.COLOURS and before in lex.BEFORE_COLOURS)
+        if not bare:
+            return False
+        if word == "close" and self.word(i + 1) == "up":
+            return True
+        if word.endswith("ed") and self.is_verb(i) and not self.ends_phrase(i + 1):  # "no chimney | thatched roof"
+            described = word not in lex.COMPOUND_PARTICIPLES and self.words[i + 1] not in _AFTER_INTRANSITIVES
+            return described and not adverbial and self.is_noun(i + 1)
+        if before in lex.WHOLE:
+            if self.is_verb(i) and word.endswith("ing"):  # "no glasses | knitting"
+                return before not in lex.ANIMATE and word not in lex.POSTURES
+            return self.is_noun(i) and word not in lex.PARTS and not word.endswith("ing")
+        # Keywords alone: "dog no toys | beach", but "a house with no roof garden"
+        return (
+            word in lex.SETTINGS
+            and hit.begin > 0
+            and hit.begin == hit.token
+            and f"{before} {word}" not in lex.COMPOUND_SETTINGS
+        )
+
+    def is_bare(self, item: list[int]) -> bool:
+        """Whether keywords are denied rather than what an article or a relative clause tells the extent of."""
+        return not any(self.determiner(j) or self.words[j] in lex.RELATIVES or self.words[j] == "who" for j in item)
+
+    def is_adjective(self, i: int) -> bool:
+        word = self.word(i)
+        return word in lex.ADJECTIVES or word in lex.OTHER_ADJECTIVES or (word.endswith("ed") and self.is_verb(i))
+
+    def is_adverbial(self, hit: _Hit) -> bool:
+        """Whether a state or an action is denied, "not open", rather than a thing, "not wearing a hat"."""
+        return hit.verbal or (hit.kind in ("not", "none") and hit.start <= hit.token + 1)
+
+    def is_noun(self, i: int) -> bool:
+        """Whether token i may be the noun that ends a phrase: no adjective, verb or word of grammar."""
+        word = self.words[i]
+        return word[0].isalpha() and not (
+            word in lex.ADJECTIVES
+            or word in lex.OTHER_ADJECTIVES
+            or word in lex.BEFORE_ADJECTIVES
+            or word in lex.DETERMINERS
+            or word in lex.NUMBERS
+            or word in lex.AUXILIARIES
+            or word in lex.PREPOSITIONS
+            or word in lex.POSSESSION
+            or word.endswith("ly")
+            or word.endswith("'s")
+            or self.words[i - 1] == "to"
+            or self.is_verb(i)
+        )
+
     def next_item(self, i: int, hit: _Hit, start: int, limit: int, count: int) -> int:
         """Where the next item starts if the list of things denied goes on after the connector i; else 0."""
         words = self.words
         j, conjunction = i, ""
-        while j < limit and (words[j] == "," or words[j] in lex.CONJUNCTIONS):
-            conjunction = conjunction if words[j] == "," else words[j]
+        while j < limit and (words[j] in (",", "/") or words[j] in lex.CONJUNCTIONS):
+            conjunction = conjunction if words[j] in (",", "/") else words[j]
             j += 1
         if j >= limit or (self.ends_phrase(j) and not (hit.kind == "not" and self.is_preposition(start))):
             return 0
         if conjunction in ("or", "nor", "and/or"):
             return j
+        if conjunction == "and" and self.raw(j - 1) == "AND" and not self.text.isupper():  # "NOT dog AND cat"
+            return 0
         first, second = self.determiner(start), self.determiner(j)
         if words[j] in lex.FINITE or words[j] in lex.PRONOUNS or words[j] in ("not", "then", "only", "just"):
             return 0
@@ -927,11 +1240,43 @@ class QueryReader:
             if words[j] == "," and self.word(j + 1) not in lex.CONJUNCTIONS:
                 alike = alike and after in ("", first)
             j += 1
-        return 0
+        if j == limit and self.word(j) in ("and", "or", "nor") and alike:  # "no tomatoes, onions and no cheese"
+            return self.item_after(i)
+        return self.item_after(i) if self.is_bare_list(i, hit, start, limit, count) else 0
 
     def item_after(self, i: int) -> int:
-        while self.words[i] == ",":
+        while self.words[i] in (",", "/"):
             i += 1
+        return i
+
+    def is_bare_list(self, i: int, hit: _Hit, start: int, limit: int, count: int) -> bool:
+        """Whether what comes after the comma at token i is denied, too: "no text, watermark, logo".
+
+        It is if nothing was asked for before, and at least two short things without an article, a preposition or a
+        verb follow, or one that is a mark on a picture.
+        """
+        words = self.words
+        if hit.kind not in ("no", "without") or hit.verbal or not self.opens(hit.begin):
+            return False
+        bare, j = 0, i
+        while j < limit and words[j] in (",", "/"):
+            j = self.bare_end(j + 1, limit, words[start] in lex.ADJECTIVES)
+            if not j:
+                break
+            bare += 1
+            if bare + count > 2:
+                return True
+        return bare > 0 and words[i + 1] in lex.OVERLAYS
+
+    def bare_end(self, i: int, limit: int, adjective: bool) -> int:
+        """Where a bare thing ends that starts at token i, perhaps with an adjective; 0 if there is none."""
+        first, words = i, self.words
+        while i < limit and not (self.closes_phrase(i) or self.labels[i] in (_IDIOM, _POLITE)):
+            if self.determiner(i) or self.is_preposition(i) or self.is_verb(i) or words[i] in _NOT_BARE:
+                return 0
+            i += 1
+        if not first < i <= first + 3 or (words[first] in lex.ADJECTIVES and not adjective):
+            return 0
         return i
 
     # --- results --------------------------------------------------------------------------------------------------
@@ -954,9 +1299,7 @@ class QueryReader:
                 del tokens[:2]  # "no sign of", "no photos of"
             else:
                 break
-        if not tokens or (
-            len(tokens) == 1 and (words[tokens[0]] in lex.ARTICLES or not words[tokens[0]][0].isalnum())
-        ):
+        if not tokens or (len(tokens) == 1 and (words[tokens[0]] in _NAMELESS or not words[tokens[0]][0].isalnum())):
             return ""
         people = words[tokens[0]] in ("anyone", "anybody", "soul")
         if people:
@@ -1001,7 +1344,8 @@ class QueryReader:
         words = self.words
         while tokens and self.labels[tokens[0]] != _NAME:
             word, after = words[tokens[0]], self.word(tokens[0] + 1)
-            if word in lex.DETERMINERS or word in lex.PRONOUNS or word in lex.FILLERS:
+            filler = word in lex.FILLERS and self.word(tokens[0] - 1) not in lex.ARTICLES  # but "a can"
+            if word in lex.DETERMINERS or word in lex.PRONOUNS or filler:
                 tokens = tokens[1:]
             elif word in lex.REQUESTS and (
                 len(tokens) == 1 or after in lex.AFTER_REQUESTS or tokens[0] < 2 and after.endswith("s")
@@ -1010,18 +1354,26 @@ class QueryReader:
             elif word in ("front", "top", "middle", "side", "back", "edge") and after == "of":
                 tokens = tokens[2:]
             elif word in lex.FRAMES and (
-                after in _AFTER_FRAMES or self.labels[min(tokens[0] + 1, self.n - 1)] == _CUT
+                after in _AFTER_FRAMES or self.labels[min(tokens[0] + 1, self.n - 1)] in (_CUT, _IDIOM)
             ):
                 tokens = tokens[1:]
             else:
                 break
         return tokens
 
-    def kept(self) -> str:
-        """The text without the denials."""
+    def split_operators(self) -> tuple[str, list[str]]:
+        """The text without its search operators, and what these deny."""
+        operators = [hit for hit in self.hits if hit.kind == "operator"]
+        operands = [item for hit in operators for item in hit.items]
+        return (self.kept(operators) if operators else ""), list(dict.fromkeys(operands))
+
+    def kept(self, hits: list[_Hit] | None = None) -> str:
+        """The text without the denials, or without some of them."""
+        hits = self.hits if hits is None else hits
         text, out, piece, position = self.text, "", "", 0
-        cuts = [(hit.begin, hit.stop, hit.kind == "inside") for hit in self.hits]
-        cuts += [(hit.token, hit.token + 2, True) for hit in self.hits if hit.kind == "none"]
+        cuts = [(hit.begin, hit.stop, hit.kind == "inside") for hit in hits]
+        cuts += [(hit.token, hit.token + 2, True) for hit in hits if hit.kind == "none"]
+        cuts += [(i, i + 1, False) for i, label in enumerate(self.labels) if label == _POLITE]
         for begin, stop, inside in (*sorted(cuts), (self.n, self.n, False)):
             start = self.starts[begin] if begin < self.n else len(text)
             if start < position:
@@ -1035,7 +1387,13 @@ class QueryReader:
                     piece = piece[: article.start()] + article[1][0] + ("n " if vowel else " ")
                 continue
             out, piece = _join(out, piece), ""
-        return out.replace('"', "")  # quotes would change the embedding
+        out = out.replace('"', "")  # quotes would change the embedding
+        if "w/" in out:
+            out = re.sub(r"(?<![\w/])w/ ?", "with ", out)
+        if any(hit.kind == "operator" or self.raw(hit.token) == "NOT" for hit in hits):
+            for sign, word in _SIGNS:
+                out = sign.sub(word, out)
+        return out
 
 
 def _join(text: str, piece: str) -> str:
@@ -1043,7 +1401,8 @@ def _join(text: str, piece: str) -> str:
     first, _, rest = piece.strip(_EDGE).partition(" ")
     while first.lower() in ("and", "but", "or", "yet", "however", "while", "except"):
         first, _, rest = rest.strip(_EDGE).partition(" ")
-    piece = f"{first} {rest}".strip(_EDGE)
+    piece = _TRAILING.sub("", f"{first} {rest}".strip(_EDGE))
+    text = _TRAILING.sub("", text)
     relative = first.lower() in ("who", "which", "that", "where") or first.endswith("ing")
     preposition = first.lower() in lex.PREPOSITIONS or first.lower() in ("with", "next")
     if not piece or not text:

@@ -77,6 +77,33 @@ def split_query(text: str) -> SplitQuery:
     return SplitQuery(query.kept, query.absent, fold(query.original[start:end]))
 
 
+def in_words(text: str) -> str:
+    """A text as an encoder that hears negation should get it: cleaned up, and with the minus of searches in words.
+
+    The parser reads "the shop isn’t open" and "park -dog" like "the shop isn't open" and "park without a dog"; what is
+    encoded should be what was read. A text without a minus is only folded, quotation marks and all.
+
+    Args:
+        text: a caption or a query.
+
+    Returns:
+        The text with straight apostrophes and single spaces, and without operators.
+
+    Example:
+        >>> in_words('park -dog -"parked car"'), in_words("-dog"), in_words("park without people -dog")
+        ('park without a dog or a parked car', 'no dog', 'park without people and without a dog')
+        >>> in_words("the  shop isn’t open"), in_words('a t-shirt that says "no"')
+        ("the shop isn't open", 'a t-shirt that says "no"')
+    """
+    query = parse(text)
+    if not query.operands:
+        return query.text
+    if ARTICLES.issuperset(query.sentence.lower().split()):
+        return f"no {' and no '.join(query.operands)}"
+    said = " or ".join(map(noun_phrase, query.operands))
+    return f"{query.sentence} {'and ' if parse(query.sentence).negated else ''}without {said}"
+
+
 def noun_phrase(concept: str) -> str:
     """The concept as a caption would name it: one of it, with its article.
 
@@ -109,4 +136,4 @@ def noun_phrase(concept: str) -> str:
     return phrase if _DETERMINER.match(phrase) else f"{article} {phrase}"
 
 
-__all__ = ["NEGATION_CUES", "SplitQuery", "fold", "negation_spans", "noun_phrase", "split_query"]
+__all__ = ["NEGATION_CUES", "SplitQuery", "fold", "in_words", "negation_spans", "noun_phrase", "split_query"]
