@@ -6,6 +6,10 @@
 A verdict ("y" or "n") stays with its output; where an output has changed it is cleared, to be read again. Of the
 pairs, which may not be shipped, the sheet holds no text: a row is its number in
 `random.Random(0).sample(sorted(pairs), 100)` and the SHA-1 of each output.
+
+docs/negator_blind.csv is a record of one reading, of captions that nobody had looked at: false negations by the rules
+and the pairs' own, shuffled. A verdict there is on the output of that day; what the code says otherwise since has a
+note.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from pathlib import Path
 from negation_clip.data.negate import KINDS, CaptionNegator
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-SHEET, READING = DOCS / "negator_sheet.csv", DOCS / "negator_reading.csv"
+SHEET, READING, BLIND = (DOCS / f"negator_{name}.csv" for name in ("sheet", "reading", "blind"))
 SAMPLE = 100
 
 
@@ -48,13 +52,36 @@ def reading_rows(pairs: dict[str, str], rows: list[dict]) -> list[dict]:
         row, new = old.get(str(index), {}), {"index": str(index)}
         for kind in KINDS:
             result = negator.negate(caption, kind)
-            new[kind] = "" if result is None else hashlib.sha1(result.text.encode()).hexdigest()
+            new[kind] = "" if result is None else digest(result.text)
             same = new[kind] == row.get(kind)
             for verdict in (f"{kind}_grammatical", f"{kind}_correct"):
                 new[verdict] = row.get(verdict, "") if same else ""
         new["note"] = negator.refusal(caption) or row.get("note", "")
         made.append(new)
     return made
+
+
+def blind_captions(pairs: dict[str, str]) -> list[str]:
+    """The captions of docs/negator_blind.csv: none of those that were looked at before."""
+    captions = sorted(pairs)
+    seen = {*random.Random(0).sample(captions, SAMPLE), *random.Random(2101).sample(captions, 230)}
+    return random.Random(314159).sample([caption for caption in captions if caption not in seen], SAMPLE)
+
+
+def blind_rows(pairs: dict[str, str], rows: list[dict]) -> list[dict]:
+    """The rows of docs/negator_blind.csv for these pairs, with a note where today's output is another."""
+    negator, made = CaptionNegator(seed=0), []
+    for caption, row in zip(blind_captions(pairs), rows, strict=True):
+        result = negator.negate(caption, "false")
+        today = "" if result is None else digest(result.text)
+        same = (today, digest(pairs[caption])) == (row["false"], row["own"])
+        made.append({**row, "note": "" if same else row["note"] or "changed since"})
+    return made
+
+
+def digest(text: str) -> str:
+    """SHA-1 of a text."""
+    return hashlib.sha1(text.encode()).hexdigest()
 
 
 def share(rows: list[dict], kind: str) -> str:
@@ -84,9 +111,10 @@ def main(argv: list[str] | None = None) -> None:
     if options.pairs:
         pairs = json.loads(Path(options.pairs).read_text(encoding="utf-8"))
         sheets[READING] = reading_rows(pairs, read(READING) if READING.exists() else [])
+        sheets[BLIND] = blind_rows(pairs, read(BLIND))
     for path, rows in sheets.items():
         write(path, rows)
-        for kind in KINDS:
+        for kind in ("false", "own") if path == BLIND else KINDS:
             print(f"{path.name}, {kind} negations: {share(rows, kind)}")
 
 

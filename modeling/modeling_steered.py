@@ -460,7 +460,8 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
             return None
         if input_ids is None:
             raise ValueError("`input_ids` are needed: they tell which token is pooled, and so which one to steer")
-        steering = SteeringPass(self.pooled_positions(input_ids), alphas, self.steering.directions)
+        # A copy, which the gradient reads later: DDP and `set_steering` write into the buffer in place.
+        steering = SteeringPass(self.pooled_positions(input_ids), alphas, self.steering.directions.clone())
         if steer_directions is not None:
             shape = (len(steering.positions), *self.steering.directions.shape)
             steering.directions = _unit(_checked("steer_directions", steer_directions, shape))

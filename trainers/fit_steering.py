@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,7 +84,7 @@ class SteeringArguments:
     """
 
     model: str = field(default="base", metadata={"help": "folder or Hub id of a dual encoder, or 'base'"})
-    pairs: str | None = field(default=None, metadata={"help": "json or csv file, folder or Hub id of a dataset"})
+    pairs: str | None = field(default=None, metadata={"help": "json, jsonl, csv or tsv file, or dataset"})
     captions: str | None = field(default=None, metadata={"help": "captions to be negated: file, dataset or 'scenes'"})
     columns: list[str] = field(
         default_factory=lambda: ["affirmative", "negated"], metadata={"help": "columns of the pairs"}
@@ -209,7 +209,8 @@ def fit_steering(
     Raises:
         ImportError: scikit-learn is not installed.
         FileNotFoundError: a file that does not exist.
-        ValueError: pairs that cannot be used (row named), fewer than are held out, an option out of range.
+        ValueError: pairs that cannot be used (row named), fewer than are held out, an option out of range, a
+            `validation` that gives no score.
 
     Example:
         >>> fit = fit_steering("base", captions="scenes", validation="exclusion", gate="cue")
@@ -545,6 +546,9 @@ def search(
 
     Returns:
         `list[dict]`: rows with `alpha`, `layers`, `score` and what else the task gives; the plain model comes first.
+
+    Raises:
+        ValueError: the task gives no number, a dictionary without `score`, or one with `alpha` or `layers`.
     """
     from tqdm.auto import tqdm
 
@@ -562,14 +566,26 @@ def search(
         name = f"{alpha} {layers}"
         if name not in known:
             model.set_steering(alpha=alpha, layers=layers)
-            found = task(encoder)
-            known[name] = found if isinstance(found, dict) else {"score": float(found)}
+            known[name] = _measured(task(encoder))
             if path is not None:
                 aside = path.with_suffix(".tmp")
                 aside.write_text(json.dumps({"key": key, "measured": known}) + "\n", encoding="utf-8")
                 aside.replace(path)
         rows.append({"alpha": alpha, "layers": layers, **known[name]})
     return rows
+
+
+def _measured(found) -> dict:
+    """What a validation function gave, as a dictionary with a number as `score`."""
+    row = dict(found) if isinstance(found, Mapping) else {"score": found}
+    if "score" not in row:
+        raise ValueError(f"validation gave a dictionary without 'score', the number to choose by: it has {list(row)}")
+    if taken := row.keys() & {"alpha", "layers"}:
+        raise ValueError(f"validation gave {sorted(taken)[0]!r}, which is the name of a column of the grid: rename it")
+    try:
+        return {**row, "score": float(row["score"])}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"validation gave {row['score']!r} as a score: a number is wanted, more is better") from error
 
 
 def choose(grid: Sequence[dict]) -> dict:

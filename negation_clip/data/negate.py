@@ -26,6 +26,7 @@ from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
 
+from ..queries import parse
 from . import negate_words as lexicon
 from .negate_phrases import Sentence, join, sentences, tokenize
 from .negate_sites import SITES, Edit, edits
@@ -263,6 +264,8 @@ class CaptionNegator:
             raise ValueError("the caption is empty: there is nothing to negate")
         if is_negated(caption):
             return None, ALREADY_NEGATED
+        if parse(caption).unsupported_language:
+            return None, NOT_ENGLISH
         case, text = _fold_case(caption)
         rows = [Sentence(tokens) for tokens in sentences(tokenize(text))]
         if not any(_readable(row) for row in rows):

@@ -13,15 +13,13 @@ import os
 import random
 import re
 import threading
-import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from numbers import Integral
-from urllib.parse import urlsplit
 
+from ..chat import ChatClient, EndpointFailure
 from ..queries import parse
 from .negate import CaptionNegator, NegatedBatch, NegatedCaption
 from .negate_phrases import tokenize
@@ -47,9 +45,7 @@ _CUES = {
     "true": ("without", "but no", "and there is no", "does not show", "no ... in sight"),
     "false": ("without", "but no", "not", "there is no", "lacking"),
 }
-_TRANSIENT = frozenset((408, 409, 425, 429, 500, 502, 503, 504))
 _FAILURES_IN_A_ROW = 3
-_LONGEST_WAIT = 60.0
 
 
 @dataclass
@@ -113,22 +109,14 @@ class LLMNegator:
         workers: int = 4,
         max_tokens: int = 512,
     ):
-        from huggingface_hub import InferenceClient
-
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("base_url is no address: something like http://localhost:8000/v1 is wanted")
         if not model:
             raise ValueError("model is empty: the name that the endpoint knows the model by is wanted")
-        if workers < 1 or retries < 0:
-            raise ValueError(f"workers={workers}, retries={retries}: at least 1 and 0 are needed")
-        self.model = model
+        self._chat = ChatClient(
+            base_url, model, api_key=api_key, workers=workers, timeout=timeout, retries=retries, backoff=backoff
+        )
+        self.model, self.endpoint = model, self._chat.host
         self.rules = rules or CaptionNegator()
-        self.retries, self.backoff, self.workers, self.max_tokens = retries, backoff, workers, max_tokens
-        self.endpoint = parts.hostname  # an address may hold a password, a host does not
-        self._secrets = [secret for secret in (api_key, parts.password) if secret]
-        # with no key the client would send the Hub token of this machine to whatever the address is
-        self._client = InferenceClient(base_url=base_url, api_key=api_key or "-", timeout=timeout)
+        self.retries, self.max_tokens = retries, max_tokens
         self._cache_path = os.fspath(cache) if cache is not None else None
         self._cache = _read_cache(self._cache_path)
         self._lock = threading.Lock()
@@ -160,30 +148,28 @@ class LLMNegator:
         indices = [index] * len(batch.rows) if isinstance(index, Integral) else list(index)
         jobs = [row for row, made in enumerate(by_rules.rows) if made is not None]
         failures = 0
-        with ThreadPoolExecutor(self.workers) as pool:
-            futures = {row: pool.submit(self._ask, by_rules.rows[row], indices[row]) for row in jobs}
-            try:
-                for row, future in futures.items():
-                    answer, source = future.result()
-                    batch.cached += source == "cache"
-                    batch.calls += source == "endpoint"
-                    failures = failures + 1 if answer is None else 0
-                    if failures >= _FAILURES_IN_A_ROW:
-                        raise OSError(
-                            f"the endpoint at {self.endpoint} failed for {failures} captions in a row, each asked "
-                            f"{self.retries + 1} times. The last error: {source}"
-                        )
-                    if answer is None:
-                        batch.fallbacks[row] = "failed"
-                        continue
-                    made, reason = self._check(answer, by_rules.rows[row])
-                    if made is None:
-                        batch.fallbacks[row] = f"rejected: {reason}"
-                    else:
-                        batch.rows[row] = made
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+
+        def ask(row: int, stop: threading.Event) -> tuple[str | None, str]:
+            return self._ask(by_rules.rows[row], indices[row], stop)
+
+        for job, (answer, source) in self._chat.each(ask, jobs, in_order=True):
+            row = jobs[job]
+            batch.cached += source == "cache"
+            batch.calls += source == "endpoint"
+            failures = failures + 1 if answer is None else 0
+            if failures >= _FAILURES_IN_A_ROW:
+                raise OSError(
+                    f"the endpoint at {self.endpoint} failed for {failures} captions in a row, each asked "
+                    f"{self.retries + 1} times. The last error: {source}"
+                )
+            if answer is None:
+                batch.fallbacks[row] = "failed"
+                continue
+            made, reason = self._check(answer, by_rules.rows[row])
+            if made is None:
+                batch.fallbacks[row] = f"rejected: {reason}"
+            else:
+                batch.rows[row] = made
         return batch
 
     # --- one caption ----------------------------------------------------------------------------------------------
@@ -195,7 +181,7 @@ class LLMNegator:
         prompt = _PROMPTS[made.kind].format(caption=made.source, object=said, cue=cue)
         return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": prompt}]
 
-    def _ask(self, made: NegatedCaption, index: int) -> tuple[str | None, str]:
+    def _ask(self, made: NegatedCaption, index: int, stop: threading.Event) -> tuple[str | None, str]:
         """The model's answer and where it came from, or None and the last error."""
         messages = self._messages(made, index)
         decoding = {"temperature": 0.0, "max_tokens": self.max_tokens}
@@ -203,42 +189,12 @@ class LLMNegator:
         with self._lock:
             if key in self._cache:
                 return self._cache[key], "cache"
-        error, wait = "", 0.0
-        for attempt in range(self.retries + 1):
-            if attempt:
-                time.sleep(min(max(self.backoff * 2 ** (attempt - 1), wait), _LONGEST_WAIT))
-            answer, error, wait = self._call(messages, decoding)
-            if answer is not None:
-                self._keep(key, answer)
-                return answer, "endpoint"
-        return None, error
-
-    def _call(self, messages, decoding) -> tuple[str | None, str, float]:
-        """One request: the answer, or what went wrong for now and how long the server asks to wait."""
-        from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-
         try:
-            answer = self._client.chat_completion(messages, model=self.model, **decoding)
-            return answer.choices[0].message.content or "", "", 0.0
-        except OfflineModeIsEnabled:
-            raise OSError("HF_HUB_OFFLINE is set, which forbids all requests: unset it to ask an endpoint") from None
-        except HfHubHTTPError as error:
-            status = error.response.status_code
-            if status not in _TRANSIENT:
-                raise OSError(
-                    f"the endpoint at {self.endpoint} answers with status {status} for the model {self.model!r}: "
-                    f"{self._censored(error)}"
-                ) from None
-            after = error.response.headers.get("Retry-After", "")
-            return None, f"status {status}", float(after) if after.isdigit() else 0.0
-        except Exception as error:  # no connection, a timeout, or something that is no chat completion
-            return None, f"{type(error).__name__}: {self._censored(error)}", 0.0
-
-    def _censored(self, error: Exception) -> str:
-        text = " ".join(str(error).split())[:300]
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+            answer = self._chat.ask(messages, decoding, stop).text
+        except EndpointFailure as error:
+            return None, str(error)
+        self._keep(key, answer)
+        return answer, "endpoint"
 
     def _keep(self, key: str, answer: str) -> None:
         with self._lock:

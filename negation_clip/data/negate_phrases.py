@@ -114,16 +114,32 @@ class Sentence:
 
     def subject_of(self, i: int) -> NounPhrase | None:
         """The noun phrase whose verb is token `i`, if it stands right before it or heads the phrases before it."""
-        while i > 0 and self.tag(i - 1) in "AR":
+        end = self._subject_end(i)
+        return None if end is None else self.ending_at(end)
+
+    def pronoun_of(self, i: int) -> str | None:
+        """The pronoun whose verb is token `i`, found like `subject_of`: "everyone", "both of" for "both of us"."""
+        end = self._subject_end(i)
+        if not end or self.tag(end - 1) not in "DQ":
+            return None
+        return self.word(end - 1) + " of" * (self.word(end) == "of")
+
+    def _subject_end(self, i: int) -> int | None:
+        """Where the subject of the verb at token `i` ends, without places that follow it ("a dog on a sofa is")."""
+        if self.tag(i - 1) == "C":  # "two dogs stand and eat"
+            i = max((j for j in range(i - 1) if self.tag(j) == "V"), default=i)
+        while i > 0 and self.tag(i - 1) in "ARBHM":
             i -= 1
-        phrase = self.ending_at(i)
-        while phrase is not None and self.tag(phrase.start - 1) == "P":
-            start = next((s for s, e in self.prepositions.items() if e == phrase.start), None)
-            before = self.ending_at(start) if start is not None else None
-            if before is None:
+        while True:
+            phrase = self.ending_at(i)
+            before = phrase.start if phrase is not None else i - 1 if self.tag(i - 1) == "Q" else 0
+            if before <= 0 or self.tag(before - 1) != "P":
+                return i
+            i = next((start for start, end in self.prepositions.items() if end == before), -1)
+            if i < 0:
                 return None
-            phrase = before
-        return phrase
+            while i > 0 and self.tag(i - 1) in "AEG":  # "people seated at tables eat"
+                i -= 1
 
     # --- words ----------------------------------------------------------------------------------------------------
 
@@ -221,6 +237,9 @@ class Sentence:
         word, goes_on = self.low[i], self._nounish(i + 1)
         if before in "DO" or self.word(i + 1) in lexicon.ING_COMPOUNDS.get(word, ()):
             return "N"
+        # "a strange looking clock"
+        if word == "looking" and goes_on and previous in lexicon.ADJECTIVES | lexicon.LOOKS:
+            return "N"
         if word in lexicon.ING_EITHER and before == "N" and previous != "sun" and not self._nounish(i + 1, bare=False):
             return "N"
         # "a large flying kite"
@@ -278,8 +297,33 @@ class Sentence:
             if before == "C" and not lexicon.BASE_OF.keys() >= set(verbs):  # "stand and eat grass"
                 return opens or goes_on
             joined = following != "and" or self.word(i + 2) in lexicon.VERBS
-            return before == "N" and lexicon.is_plural(previous) and opens and joined
+            if before != "N":
+                return False
+            if lexicon.is_plural(previous) and opens and joined:
+                return True
+            if word in lexicon.PARTICIPLES and following not in lexicon.DETERMINERS | lexicon.PRONOUNS:
+                return False
+            if previous in lexicon.SEVERAL and self._opening(tags):
+                return opens
+            if not self._joined(i, tags):
+                return False
+            known = previous in lexicon.LIVING
+            return known and following != "of" or opens and lexicon.third_person(word) not in lexicon.ALSO_NOUNS
         return False
+
+    def _opening(self, tags: list[str]) -> bool:
+        """Whether nothing but noun phrases, joined or not, stands before."""
+        return set(tags) <= set("DNOC,Q")
+
+    def _joined(self, i: int, tags: list[str]) -> bool:
+        """Whether token `i` follows a subject of two joined noun phrases: "a man and a woman", "a man and his dog"."""
+        joint = max((j for j, word in enumerate(self.low[:i]) if word in ("and", "&")), default=0)
+        return (
+            0 < joint < i - 1
+            and self._opening(tags)
+            and tags[joint - 1] in "NQ"
+            and not {self.low[joint - 1], self.low[joint + 1]} <= lexicon.ADJECTIVES
+        )
 
     # --- phrases --------------------------------------------------------------------------------------------------
 
@@ -301,7 +345,7 @@ class Sentence:
         core = i
         if (
             i > start
-            and self.word(i - 1) in (*lexicon.MANY, "couple", "all", "most", "each", "both")
+            and self.word(i - 1) in (*lexicon.MANY, "couple", "all", "most", "each", "both", "half", "one")
             and self.word(i) == "of"
             and self.tag(i + 1) in "DN"
         ):  # "some of the dogs", "lots of dogs"

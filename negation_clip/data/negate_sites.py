@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from . import negate_words as lexicon
 from .negate_phrases import NounPhrase, Sentence, join
@@ -15,6 +16,7 @@ SITES: dict[str, tuple[float, str]] = {
     "with": (4, "a kitchen with a stove -> a kitchen without a stove, with no stove, lacking a stove"),
     "list": (4, "a dog and a cat -> a dog but no cat, a dog without a cat"),
     "there": (4, "there is a dog -> there is no dog, there isn't a dog"),
+    "every": (4, "everyone is wearing a hat -> not everyone is wearing a hat, no one is wearing a hat"),
     "be": (3, "a dog is sleeping -> a dog is not sleeping, isn't sleeping"),
     "have": (4, "a room that has a bed -> a room that has no bed, that does not have a bed"),
     "ing": (3, "a man riding a horse -> a man not riding a horse, a man who is not riding a horse"),
@@ -68,7 +70,7 @@ def edits(row: Sentence, alone: bool = True) -> list[Edit]:
     """
     if row.low[-1] == "?":
         return []
-    sites = [_with, _list, _there, _be, _have, _ing, _participle, _verb, _object, _place]
+    sites = [_with, _list, _there, _every, _be, _have, _ing, _participle, _verb, _object, _place]
     if alone:
         sites += [_subject, _frame, _drop_and_swap, _color]
     return [edit for site in sites for edit in site(row)]
@@ -89,6 +91,11 @@ _POSTURES = frozenset(
 _COMPANY = frozenset(("next to", "near", "beside", "close to", "in front of", "behind", "alongside"))
 # Prepositions that belong to the verb before them: "looking at", "jumping over".
 _BOUND = frozenset("at into onto through against off over around up out".split())
+# Pronouns that leave others out, or none.
+_SPLIT = frozenset((*lexicon.NO_ONE, *"some most others all both each more".split()))
+# Verbs that mean little without the place: "going but not down a slope".
+_GOING = frozenset("going goes go coming comes come heading headed heads head getting gets get".split())
+_SINGULAR_OF = {"are": "is", "were": "was"}
 _PICTURED = frozenset("shown seen pictured depicted used".split())
 
 
@@ -105,11 +112,33 @@ def _list_of(row: Sentence, phrase: NounPhrase) -> list[NounPhrase] | None:
     return next((items for items in row.lists if phrase in items), None)
 
 
-def _partial(row: Sentence, subject: NounPhrase | None) -> bool:
-    """Whether a subject leaves others out: that "some people" are not sitting may be true though some are."""
+def _partial(row: Sentence, i: int, near: bool = False) -> bool:
+    """Whether the subject of the verb at token `i` may be split: that "many people" are not sitting may be true though
+    many are, and "everyone is not sitting" is no English. With `near` it may be what stands right before, too."""
+    if near and _partial(row, i):
+        return True
+    subject = row.ending_at(i) if near else row.subject_of(i)
     if subject is None:
-        return False
-    return subject.kind == "whole" or row.word(subject.start) in ("some", "few", "most", "other")
+        pronoun = (row.word(i - 1) if near else row.pronoun_of(i)) or ""
+        return pronoun in _SPLIT or pronoun.endswith(" of")
+    begin = row.low[subject.start : subject.end][:3]
+    amount = any(word in lexicon.AMOUNTS and following == "of" for word, following in pairwise(begin))
+    return amount or subject.kind == "whole" or not lexicon.QUANTIFIERS.isdisjoint(begin[:2])
+
+
+def _none(items: Sequence[NounPhrase], none: Sequence[str]) -> str:
+    """What follows "no": "dogs or cats", but "dogs and no cat"."""
+    alike = len({item.plural and item.kind != "one" for item in items}) == 1  # "a fish" is one
+    return _series(none, "or") if alike else _series([none[0], *(f"no {bare}" for bare in none[1:])], "and")
+
+
+def _several(row: Sentence, i: int) -> bool:
+    """Whether the verb at token `i` stands in the plural; that of "they" and the like does."""
+    subject = row.subject_of(i)
+    if subject is None:
+        return row.pronoun_of(i) is not None
+    several = subject.plural or subject.inner is not None and subject.inner.plural
+    return several or subject.head in lexicon.SEVERAL or _list_of(row, subject) is not None
 
 
 def _series(items: Sequence[str], last: str) -> str:
@@ -125,7 +154,9 @@ def _is(phrase: NounPhrase) -> str:
 
 
 def _that(phrase: NounPhrase) -> str:
-    return "who" if phrase.head in PEOPLE or singular(phrase.head) in PEOPLE else "that"
+    # the head before "of" may be a thing: "a pitcher of juice"
+    people = (phrase if phrase.inner is None else phrase.inner).head
+    return "who" if people in PEOPLE or singular(people) in PEOPLE else "that"
 
 
 def _bare_singular(phrase: NounPhrase) -> bool:
@@ -228,18 +259,24 @@ def _list(row: Sentence) -> Iterator[Edit]:
             continue  # "black and white photos", "english and chinese characters"
         if last.kind == "own" and row.tag(last.end) in "BVHGE" or row.tag(first.start - 1) == "N":
             continue
+        # "a man and his dog rest": what looks like a noun is a verb
+        if row.word(last.end - 1) in lexicon.VERBS and row.word(last.end - 2) in lexicon.LIVING:
+            continue
         # "a man and a woman are": the verb agrees with both
         if _finite_after(row, last.end) is not None and row.tag(first.start - 1) != "P":
             continue
         if _repeated(row, first.start, last.end, last.head):
             continue
-        kept = _series([row.text(item.start, item.end) for item in items[:-1]], "and")
-        yield Edit("list", "but no", first.start, last.end, f"{kept} but no {bare}", bare, 3)
+        kept, start = _series([row.text(item.start, item.end) for item in items[:-1]], "and"), first.start
+        verb = row.word(start - 1) if row.word(start - 2) == "there" else ""
+        if verb in _SINGULAR_OF and not first.plural and len(items) == 2:  # "there are a dog and a cat"
+            start, kept = start - 1, f"{_SINGULAR_OF[verb]} {kept}"
+        yield Edit("list", "but no", start, last.end, f"{kept} but no {bare}", bare, 3)
         if last.kind == "one":
             text = f"{kept} but not {row.text(last.start, last.end)}"
-            yield Edit("list", "but not", first.start, last.end, text, bare)
+            yield Edit("list", "but not", start, last.end, text, bare)
         if not _bare_singular(last) and row.word(first.start - 1) != "with":
-            yield Edit("list", "without", first.start, last.end, f"{kept} without {last.lacked()}", bare, 2)
+            yield Edit("list", "without", start, last.end, f"{kept} without {last.lacked()}", bare, 2)
         # "a cat on a bed and a dog" says nothing of a cat on a dog
         place = row.tag(first.start - 1) == "P" and row.word(first.start - 1) not in ("with", "of")
         disagrees = row.tag(first.start - 1) == "B" and first.plural != last.plural  # "there are a cat"
@@ -247,7 +284,8 @@ def _list(row: Sentence) -> Iterator[Edit]:
             continue
         if named and not _bare_singular(last) and first.denied() is not None:
             text = f"{row.text(last.start, last.end)} but no {first.core}"
-            yield Edit("list", "but no", first.start, last.end, text, first.core)
+            text = text if start == first.start else f"{_SINGULAR_OF[verb]} {text}"
+            yield Edit("list", "but no", start, last.end, text, first.core)
 
 
 def _there(row: Sentence) -> Iterator[Edit]:
@@ -263,7 +301,7 @@ def _there(row: Sentence) -> Iterator[Edit]:
             continue
         there = "there" if row.word(i) == "there's" else row.tokens[i]
         end, denied, is_ = items[-1].end, _cores(items), _is(phrase)
-        yield Edit("there", "there is no", i, end, f"{there} {is_} no {_series(none, 'or')}", denied, 3)
+        yield Edit("there", "there is no", i, end, f"{there} {is_} no {_none(items, none)}", denied, 3)
         if len(items) > 1 or phrase.kind == "the":
             continue
         yield Edit("there", "there isn't", i, end, f"{there} {is_}n't {phrase.lacked()}", denied)
@@ -271,16 +309,74 @@ def _there(row: Sentence) -> Iterator[Edit]:
             yield Edit("there", "not a single", i, end, f"{there} {is_} not a single {phrase.core}", denied)
 
 
+def _every(row: Sentence) -> Iterator[Edit]:
+    for i, word in enumerate(row.low):
+        if word in lexicon.NO_ONE and word not in _WHOLLY and row.tag(i - 1) == "G":  # "holding something"
+            yield Edit("every", "no one", i, i + 1, lexicon.NO_ONE[word], row.tokens[i])
+        with_ = row.word(i - 1) == "with"
+        if i and row.tag(i - 1) not in "RC," and not with_ or word not in lexicon.NO_ONE and word not in _QUANTIFIED:
+            continue
+        phrase = row.by_start.get(i)
+        end = i + 1 if phrase is None else phrase.end
+        if phrase is None and row.word(end) == "of" and row.tag(end + 1) == "Q":  # "all of them"
+            end += 2
+        verb = _finite_after(row, end)
+        if phrase is None and row.tag(i) != "Q" and end == i + 1:
+            continue
+        if verb is None:
+            # a pronoun as the subject of a telegram: "everyone wearing a hat", "with someone on it"
+            if (i == 0 or with_) and word in lexicon.NO_ONE and row.tag(end) in "GEP":
+                yield Edit("every", "no one", i, end, lexicon.NO_ONE[word], row.tokens[i])
+            continue
+        subject, said = row.text(i, end), row.text(verb, _extent(row, verb))
+        if row.tag(verb) == "B" and row.tag(verb + 1) not in ".,":
+            said = row.text(verb + 1, _extent(row, verb + 1))
+        of = row.text(i + 1, end) if row.word(i + 1) == "of" else ""
+        if word in ("one", "half") and not of:
+            continue
+        if word in _WHOLLY:  # "each" has no "not each"
+            whole = subject if word != "each" else f"every {'one ' if of else ''}{row.text(i + 1, end)}"
+            if word != "each" or end > i + 1:
+                yield Edit("every", "not every", i, end, f"not {whole}", said, 2)
+        if word in lexicon.NO_ONE:
+            yield Edit("every", "no one", i, end, lexicon.NO_ONE[word], said, 2)
+        elif word == "both":
+            of = of or (f"of the {phrase.core}" if phrase is not None else "")
+            text = join(["neither", of, *row.tokens[end:verb], _agreeing(row, verb)])
+            yield Edit("every", "neither", i, verb + 1, text, said, 2)
+        elif of or phrase is None:
+            yield Edit("every", "none", i, end, join(["none", of]), said, 2)
+        elif phrase.core and row.word(i + 1) not in lexicon.DETERMINERS:
+            yield Edit("every", "no", i, end, f"no {phrase.core}", said, 2)
+
+
+# Words that a subject of which nothing is left out begins with, and those that leave some out.
+_WHOLLY = frozenset("everyone everybody everything every each all".split())
+_QUANTIFIED = _WHOLLY | frozenset("both most half one".split())
+
+
+def _agreeing(row: Sentence, verb: int) -> str:
+    """The verb in the singular, as after "neither"."""
+    word = row.word(verb)
+    if row.tag(verb) == "V" and word in lexicon.VERBS and lexicon.PAST_OF.get(word) != word:
+        return lexicon.third_person(word)
+    return {**_SINGULAR_OF, "have": "has"}.get(word, row.tokens[verb])
+
+
 def _be(row: Sentence) -> Iterator[Edit]:
     for i, tag in enumerate(row.tags):
         if tag != "B" or row.tag(i - 1) not in "NRQA" or row.tag(i + 1) in ".,CBHV":
             continue
+        if row.word(i + 1) in ("all", "both") and row.tag(i + 2) not in ".,":
+            after, denied = row.tokens[i + 1], row.text(i + 2, _extent(row, i + 2))
+            yield Edit("be", "are not all", i, i + 2, f"{row.tokens[i]} not {after}", denied, 2)
+            yield Edit("be", "aren't all", i, i + 2, f"{row.tokens[i]}n't {after}", denied)
         if row.word(i + 1) in _DEGREES:
             continue
         predicate = row.by_start.get(i + 1)
         if predicate is not None and (predicate.head in lexicon.FRAMES or predicate.head in ("one", "what")):
             continue
-        if _partial(row, row.subject_of(i)):
+        if _partial(row, i):
             continue
         verb, following, denied = row.tokens[i], row.tokens[i + 1], row.text(i + 1, _extent(row, i + 1))
         yield Edit("be", "is not", i, i + 2, f"{verb} not {following}", denied, 2)
@@ -292,6 +388,8 @@ def _have(row: Sentence) -> Iterator[Edit]:
         if tag != "H" or row.tag(i - 1) not in "NRQA":
             continue
         done = row.word(i + 1).endswith("ed") or row.word(i + 1) in lexicon.HAVE_DONE
+        if _partial(row, i):
+            continue
         if row.word(i + 1) == "been" or done and row.tag(i + 2) != "N":
             denied = row.text(i + 1, _extent(row, i + 1))
             yield Edit("have", "has not", i, i + 1, f"{row.tokens[i]} not", denied)
@@ -301,12 +399,12 @@ def _have(row: Sentence) -> Iterator[Edit]:
             continue
         items = _list_of(row, phrase) or [phrase]
         none = [item.denied() for item in items]
-        if items[0] is not phrase or None in none or _partial(row, row.subject_of(i)):
+        if items[0] is not phrase or None in none:
             continue
         verb, end, denied = row.word(i), items[-1].end, _cores(items)
         does = {"has": "does", "have": "do", "had": "did"}[verb]
         lacked = _series([_as_said(row, item) for item in items], "or")
-        yield Edit("have", "has no", i, end, f"{verb} no {_series(none, 'or')}", denied, 2)
+        yield Edit("have", "has no", i, end, f"{verb} no {_none(items, none)}", denied, 2)
         yield Edit("have", "does not have", i, end, f"{does} not have {lacked}", denied, 2)
         yield Edit("have", "doesn't have", i, end, f"{does}n't have {lacked}", denied)
 
@@ -329,7 +427,7 @@ def _ing(row: Sentence) -> Iterator[Edit]:
         subject = row.ending_at(start)
         after_adverb = before == "A" and not previous.endswith("ly") and row.tag(start - 2) in "NA"
         after_comma = before == "," and row.tag(start - 2) in "NAQ"
-        if not (before in "NQ" or after_adverb or after_comma) or _partial(row, subject):
+        if not (before in "NQ" or after_adverb or after_comma) or _partial(row, start, near=True):
             continue
         yield Edit("ing", "not", start, i + 1, f"not {verb}", denied, 3)
         if subject is not None and subject.start == 0 and not subject.light and subject.inner is None:
@@ -342,7 +440,7 @@ def _participle(row: Sentence) -> Iterator[Edit]:
         if tag != "E" or row.word(i) in _PICTURED or row.tag(i + 1) == "G":
             continue
         subject = row.ending_at(i)
-        if subject is None or subject.head in lexicon.FRAMES or _partial(row, subject):
+        if subject is None or subject.head in lexicon.FRAMES or _partial(row, i, near=True):
             continue
         yield Edit("participle", "not", i, i + 1, f"not {row.tokens[i]}", row.text(i, _extent(row, i)))
 
@@ -353,15 +451,20 @@ def _verb(row: Sentence) -> Iterator[Edit]:
         denied = row.text(i, _extent(row, i))
         if tag == "M" and word == "can" and row.tag(i - 1) in "NQ":
             yield Edit("verb", "cannot", i, i + 1, "cannot", row.text(i + 1, _extent(row, i + 1)))
-        if tag != "V" or row.tag(i - 1) == "A" or _partial(row, row.subject_of(i)):
+        if tag != "V" or row.tag(i - 1) == "A" or _partial(row, i):
             continue
         # in "sits and watches" only the last can be denied alone
         if any(row.tag(j) == "V" and row.tag(j - 1) in "CA" for j in range(i + 1, len(row))):
             continue
-        if word in lexicon.PAST_OF:
+        several = _several(row, i)
+        if word in lexicon.BASE_OF:
+            does, base = "does", lexicon.BASE_OF[word]
+        elif word in lexicon.PAST_OF and not (several and word in lexicon.VERBS):  # but "two men cut a cake"
             does, base = "did", lexicon.PAST_OF[word]
-        else:
-            does, base = ("does", lexicon.BASE_OF[word]) if word in lexicon.BASE_OF else ("do", word)
+        elif several:
+            does, base = "do", word
+        else:  # a singular with a plural verb: one of them was read wrongly
+            continue
         if previous == "and":
             yield Edit("verb", f"but {does} not", i - 1, i + 1, f"but {does} not {base}", denied)
         elif row.tag(i - 1) != "C":
@@ -378,7 +481,7 @@ def _object(row: Sentence) -> Iterator[Edit]:
             continue
         if _list_of(row, phrase) or _repeated(row, phrase.start, phrase.end, phrase.head):
             continue
-        if not _partial(row, row.subject_of(i)):
+        if not _partial(row, i):
             yield Edit("object", "no", i + 1, phrase.end, f"no {phrase.core}", phrase.core)
 
 
@@ -402,7 +505,10 @@ def _place(row: Sentence) -> Iterator[Edit]:
         return
     if phrase.head in ("half", "order", "action", "general", "way", "pieces", "air"):
         return
-    if row.tag(start - 1) in "GV" and row.word(start) in _BOUND:
+    verb = row.word(start - 1)
+    verbal = row.tag(start - 1) in "GV" or verb in lexicon.PAST_OF or verb in lexicon.PARTICIPLES
+    particle = row.word(start) in ("down", "back") and row.prepositions[start] > start + 1  # "laying down on"
+    if verbal and (row.word(start) in _BOUND or particle) or verb in _GOING:
         return
     text = row.text(start, phrase.end)
     yield Edit(
@@ -423,6 +529,8 @@ def _subject(row: Sentence) -> Iterator[Edit]:
     if phrase.head in lexicon.ADJECTIVES or _repeated(row, phrase.start, phrase.end, phrase.head):
         return
     verb = _finite_after(row, phrase.end)
+    if not lexicon.FLOATING.isdisjoint((row.word(phrase.end), "" if verb is None else row.word(verb + 1))):
+        return
     # "a dog, on a sofa"
     following = phrase.end + (row.tag(phrase.end) == ",")
     if verb is None and row.tag(following) not in ("GEPAR." if following == phrase.end else "GEP"):

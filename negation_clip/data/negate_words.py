@@ -13,6 +13,20 @@ MANY = frozenset("some many several few numerous various multiple other differen
     NUMBERS - {"one"}
 )
 POSSESSIVES = frozenset("his her its their my your our".split())
+# What a subject with these says may be denied of some and hold of the rest: "many dogs are not brown" contradicts
+# nothing. The second kind stands before "of".
+QUANTIFIERS = frozenset("some few most other many several numerous various multiple more lots plenty".split())
+AMOUNTS = frozenset("lot lots plenty tons dozens hundreds thousands number variety majority half one".split())
+# Pronouns whose denial has a word of its own.
+NO_ONE = {
+    "everyone": "no one",
+    "everybody": "nobody",
+    "everything": "nothing",
+    "someone": "no one",
+    "somebody": "nobody",
+    "something": "nothing",
+}
+FLOATING = frozenset("all both each".split())  # "the dogs are all sitting"
 SINGULAR = frozenset("a an one another this that each".split())
 WHOLE = frozenset("all both each every most half either".split())  # "not all dogs" denies less than "no dogs"
 DETERMINERS = SINGULAR | MANY | POSSESSIVES | WHOLE | frozenset("the these those any no".split())
@@ -56,7 +70,7 @@ PARTICLES = frozenset(
 )
 PRONOUNS = frozenset(
     "it they them he him she himself herself itself themselves we us i you me someone somebody something anything "
-    "everyone everything others what".split()
+    "everyone everybody everything others what".split()
 )
 ADVERBS = frozenset(
     "almost barely just also still quite rather really only too now again always already partially".split()
@@ -182,7 +196,7 @@ ALSO_NOUNS = frozenset(
 PARTICIPLES = frozenset(
     "prepared presented used rolled laid raised lifted bent crossed extended pointed arranged attached baked "
     "blocked broken built carved caught chained chopped clustered cluttered coated cooked covered crowded "
-    "crushed cut decorated depicted designed displayed docked drawn draped dressed driven eaten enclosed "
+    "crushed cut put hit shut decorated depicted designed displayed docked drawn draped dressed driven eaten enclosed "
     "engulfed equipped fastened fenced filled flanked flooded flown folded framed fried frosted frozen "
     "garnished gathered grouped held housed huddled hung illuminated inserted kept laden lined lit littered "
     "loaded located made marked mixed moored mounted nestled packed painted parked perched piled pictured "
@@ -194,7 +208,7 @@ PARTICIPLES = frozenset(
 _IRREGULAR_PAST = (
     "ate:eat,blew:blow,bought:buy,brought:bring,built:build,came:come,caught:catch,did:do,drank:drink,drew:draw,"
     "drove:drive,fell:fall,flew:fly,fought:fight,found:find,gave:give,got:get,grew:grow,held:hold,hung:hang,kept:keep,"
-    "knelt:kneel,laid:lay,leapt:leap,made:make,met:meet,ran:run,rode:ride,sang:sing,sat:sit,saw:see,sold:sell,"
+    "knelt:kneel,cut:cut,hit:hit,put:put,set:set,shut:shut,split:split,spread:spread,laid:lay,leapt:leap,made:make,met:meet,ran:run,rode:ride,sang:sing,sat:sit,saw:see,sold:sell,"
     "spoke:speak,stood:stand,stuck:stick,swam:swim,swung:swing,took:take,taught:teach,threw:throw,told:tell,went:go,"
     "wore:wear,wrote:write"
 )
@@ -211,6 +225,13 @@ ADJECTIVES = frozenset(
     "shallow high low left right front back side upper lower top bottom open raw ripe delicious tasty healthy whole "
     "half double single asian chinese professional electric digital wild fluffy furry fat thin skinny lone several "
     "very cross tall ready curious colored different various assorted".split()
+)
+# Other adjectives that often stand before "looking".
+LOOKS = frozenset(
+    "strange odd weird funny spooky scary creepy goofy silly angry mean tired serious unusual interesting regal "
+    "fierce rustic expensive cheap comfortable cozy retro futuristic mad lonely lost tough rough gross appetizing "
+    "yummy scruffy shabby stylish unique exotic ordinary normal average similar decent great better evil "
+    "friendly".split()
 )
 COLORS = frozenset("black white red green blue yellow brown grey gray pink purple".split())
 
@@ -278,6 +299,8 @@ NAMED_LY = frozenset(
 ED_NOUNS = frozenset(
     "shred sacred hundred kindred watershed bloodshed seabed flowerbed speed breed steed moped biped".split()
 )
+# Singular nouns for several people, with a verb in the plural as often as not: "a couple cut a cake".
+SEVERAL = frozenset("couple pair team crew family band".split())
 # Who does what a verb says; "a man skis" is a sentence, "the traffic lights" is not.
 LIVING = frozenset(
     "man woman boy girl person child kid baby toddler guy lady gentleman player skier surfer snowboarder "
@@ -286,8 +309,8 @@ LIVING = frozenset(
     "group flock crowd couple team who he she it that".split()
 )
 NEGATION_CUES = frozenset(
-    "no not without never nobody none nothing neither nor nowhere cannot lacking lacks lack missing absent absence "
-    "minus except excluding devoid excludes unlike non n't hardly".split()
+    "no not without never nobody noone no-one none nothing neither nor nowhere cannot lacking lacks lack missing "
+    "absent absence minus except excluding devoid excludes unlike non n't hardly".split()
 )
 
 _IRREGULAR = {

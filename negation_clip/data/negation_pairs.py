@@ -10,10 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+from .published.files import existing_file, read_text
+
 logger = logging.getLogger(__name__)
 
 PAIR_COLUMNS = ("affirmative", "negated")
 CAPTION_COLUMN = "caption"
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_KINDS = (".json", ".jsonl", ".txt", *_DELIMITERS)
+# No name on the Hub ends like these: a file that is not there must not be looked for elsewhere.
+_OTHER_KINDS = (".parquet", ".arrow", ".xlsx", ".xls", ".ndjson", ".yaml", ".yml", ".gz", ".zip", ".tar", ".pkl")
 
 
 def load_pairs(
@@ -25,16 +31,19 @@ def load_pairs(
 
     Args:
         source: a mapping from affirmative to negated; rows, each a pair or a mapping with `columns`; a `.json` file
-            with either; a `.csv` file with a header; or a folder or Hub id for `datasets.load_dataset`.
+            with either; a `.jsonl` file with a row a line; a `.csv` or `.tsv` file with a header; all in UTF-8; or a
+            folder or Hub id for `datasets.load_dataset`.
         columns: names of the affirmative and of the negated column.
         split (`str`): split of the dataset.
 
     Returns:
-        `list[tuple[str, str]]`: in the order of the source. A pair that occurs again is left out, with a warning.
+        `list[tuple[str, str]]`: in the order of the source. A pair that occurs again is left out, with a warning. So
+        are captions on both sides warned about, and columns that seem to have changed places.
 
     Raises:
-        FileNotFoundError: a file that does not exist.
-        ValueError: no pairs; a row that is no pair of captions, has an empty side, or the same text on both (named).
+        FileNotFoundError: a file, folder or dataset that does not exist.
+        ValueError: no pairs; a row that is no pair of captions, has an empty side, or the same text on both (named); a
+            file of another kind, or not in UTF-8 (byte named).
 
     Example:
         >>> load_pairs({"a dog with a ball": "a dog without a ball"})
@@ -69,7 +78,24 @@ def load_pairs(
         logger.warning(
             "%s: %d captions are affirmative in one pair and negated in another: %r", name, len(both), example
         )
+    _warn_if_swapped(list(pairs), name)
     return list(pairs)
+
+
+def _warn_if_swapped(pairs: Sequence[tuple[str, str]], name: str) -> None:
+    from .negate import is_negated
+
+    first, second = (sum(map(is_negated, side)) for side in zip(*pairs, strict=True))
+    if 2 * first > len(pairs) > 2 * second:
+        logger.warning(
+            "%s: %d of %d affirmative captions hold a cue of negation and only %d of the negated ones: have the "
+            "columns changed places? The first is %r.",
+            name,
+            first,
+            len(pairs),
+            second,
+            pairs[0][0],
+        )
 
 
 def negate_captions(
@@ -82,11 +108,12 @@ def negate_captions(
     """Pairs made from affirmative captions, each with a denial of something that it mentions.
 
     Args:
-        source: captions; a `.txt` file with one a line; a `.json` file with a list; a `.csv` file with a header; a
-            folder or Hub id for `datasets.load_dataset`; or `"scenes"`, captions of the embedded world.
+        source: captions; a `.txt` file with one a line; a `.json` file with a list; a `.jsonl` file with a row a line;
+            a `.csv` or `.tsv` file with a header; a folder or Hub id for `datasets.load_dataset`; or `"scenes"`,
+            captions of the embedded world.
         column (`str`): name of the column of captions.
         split (`str`): split of the dataset.
-        size (`int`, *optional*): take the first so many captions; 4000 of `"scenes"` by default, else all.
+        size (`int`, *optional*): take the first so many captions, at least 1; 4000 of `"scenes"` by default, else all.
         seed (`int`): of [`CaptionNegator`].
 
     Returns:
@@ -94,11 +121,14 @@ def negate_captions(
         warning.
 
     Raises:
-        FileNotFoundError: a file that does not exist.
-        ValueError: a row that is no caption (named); captions of which none can be negated.
+        FileNotFoundError: a file, folder or dataset that does not exist.
+        ValueError: a row that is no caption (named); captions of which none can be negated; a size below 1; a file of
+            another kind, or not in UTF-8 (byte named).
     """
-    if source == "scenes":
-        rows, name = _scene_captions(size or 4000), "scenes"
+    if size is not None and size < 1:
+        raise ValueError(f"size={size}: at least one caption is wanted, or None for all")
+    if isinstance(source, str) and source == "scenes":
+        rows, name = _scene_captions(4000 if size is None else size), "scenes"
     else:
         rows, name = _rows(source, split)
     captions = []
@@ -140,17 +170,19 @@ def _rows(source, split: str) -> tuple[Iterable, str]:
         return source, "pairs"
     path = Path(source)
     kind = path.suffix.lower()
-    if kind not in (".json", ".csv", ".txt"):
+    if kind not in _KINDS and not path.is_dir():
+        return _from_hub(source, path, split), str(source)
+    if path.is_dir():
         import datasets
 
         return datasets.load_dataset(str(source), split=split), str(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    text = path.read_text(encoding="utf-8-sig")
+    text = read_text(existing_file(path))
     if kind == ".txt":
         return [line for line in text.splitlines() if line.strip()], str(path)
-    if kind == ".csv":
-        return list(csv.DictReader(io.StringIO(text, newline=""))), str(path)
+    if kind == ".jsonl":
+        return _json_lines(path, text), str(path)
+    if kind in _DELIMITERS:
+        return _table(path, text, _DELIMITERS[kind]), str(path)
     try:
         # Of a repeated key a dict would keep the last value only.
         value = json.loads(text, object_pairs_hook=_Items)
@@ -161,6 +193,46 @@ def _rows(source, split: str) -> tuple[Iterable, str]:
     if not isinstance(value, list):
         raise ValueError(f"{path} must hold a mapping or a list, found {type(value).__name__}")
     return [dict(row) if isinstance(row, _Items) else row for row in value], str(path)
+
+
+def _from_hub(source: str | Path, path: Path, split: str) -> Iterable:
+    """The rows of a dataset on the Hub; what can only be a path on this machine is not looked for there."""
+    if path.is_file():
+        raise ValueError(f"{path} is of no kind that is read: {', '.join(_KINDS)}, a folder or a Hub id is wanted")
+    local = isinstance(source, Path) or source.startswith((".", "~", "/")) or len(path.parts) > 2
+    if local or path.is_absolute() or path.suffix.lower() in _OTHER_KINDS:
+        raise FileNotFoundError(f"there is no file or folder {path}")
+    import datasets
+
+    try:
+        return datasets.load_dataset(str(source), split=split)
+    except (FileNotFoundError, ConnectionError) as error:  # of datasets: not on the Hub, or no way there
+        raise FileNotFoundError(f"{source}: no such file or folder, nor a dataset on the Hub: {error}") from error
+
+
+def _table(path: Path, text: str, delimiter: str) -> list[dict[str, str]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[dict[str, str]] = []
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                many = "more" if None in row else "fewer"
+                raise ValueError(f"{path}: row {len(rows)} (line {reader.line_num}) has {many} cells than the header")
+            rows.append(row)
+    except csv.Error as error:
+        raise ValueError(f"{path}: row {len(rows)} (line {reader.reader.line_num}): {error}") from error
+    return rows
+
+
+def _json_lines(path: Path, text: str) -> list:
+    rows = []
+    for number, line in enumerate(text.split("\n"), 1):  # other line ends may stand within a JSON text
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise ValueError(f"{path}: line {number} is no JSON: {error}") from error
+    return rows
 
 
 class _Items(list):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,7 +95,9 @@ def run_judge(
     retrieved, described = {}, {}
     for path in models:
         place = embedded_path(str(path)) if str(path) in EMBEDDED else path
-        encoder = Encoder.from_pretrained(place, device=device, progress=progress, trust_remote_code=trust_remote_code)
+        encoder = Encoder.from_pretrained(
+            place, device=device, progress=progress, trust_remote_code=trust_remote_code, on_bad_image="raise"
+        )
         embeds = encoder.encode_images(list(gallery.paths))
         about = {
             "path": str(path),
@@ -182,9 +183,11 @@ def load_judge(
         raise ValueError(f"a judge {kind} has no option {', '.join(foreign)}{has}")
     limit = options.pop("max_tokens", None)
     if endpoint is not None:
+        from negation_clip.chat import key_from_environment
+
         from .endpoint import EndpointJudge
 
-        key = _api_key(options.pop("api_key_env", None))
+        key = key_from_environment(options.pop("api_key_env", None))
         if limit is not None:
             options["parameters"] = {"temperature": 0.0, "max_tokens": limit, **options.get("parameters", {})}
         return EndpointJudge(endpoint, name, api_key=key, **options)
@@ -198,13 +201,6 @@ def load_judge(
         options["max_new_tokens"] = limit
     options.setdefault("device_map", device)
     return LocalJudge.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
-
-
-def _api_key(variable: str | None) -> str | None:
-    if variable is not None and not os.environ.get(variable):
-        # A key given in place of a name must not end up in a log.
-        raise ValueError("api_key_env must name an environment variable that holds the endpoint's key: none is set")
-    return variable and os.environ[variable]
 
 
 def _label(gallery: Gallery, label: str | None, file: Path, row: int) -> str | None:

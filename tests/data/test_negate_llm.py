@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from negation_clip.chat import ChatClient
 from negation_clip.data.negate import CaptionNegator
 from negation_clip.data.negate_llm import LLMNegator
 
@@ -162,7 +163,7 @@ def test_what_passes_is_tried_again(endpoint, trouble):
 
 def test_the_wait_doubles_and_the_server_may_ask_for_more(endpoint, monkeypatch):
     waits = []
-    monkeypatch.setattr("negation_clip.data.negate_llm.time.sleep", waits.append)
+    monkeypatch.setattr(ChatClient, "_wait", lambda self, stop, seconds: seconds and waits.append(seconds))
     endpoint.answers[CAPTIONS[0]] = [
         (503, {}),
         (503, {}),
@@ -246,7 +247,7 @@ def test_offline_mode_and_a_dead_endpoint_are_named(endpoint, monkeypatch):
     [
         ({"base_url": "localhost:8000"}, "base_url is no address"),
         ({"base_url": "http://u:pw@h/v1", "model": ""}, "model is empty"),
-        ({"workers": 0}, "workers=0, retries=4"),
+        ({"workers": 0}, "workers=0 must be at least 1"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -117,7 +117,7 @@ def test_a_dead_endpoint_is_given_up(asked):
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_refusal_of_all_questions_stops_at_once_and_hides_the_key(asked, status, caplog):
     with chat_server(red, script=[(status, "wrong key sk-very-secret")] * 9) as server:
-        with pytest.raises(OSError, match=f"answers with status {status} for 'tiny'") as caught:
+        with pytest.raises(OSError, match=f"answers with status {status} for the model 'tiny'") as caught:
             list(judge(server, api_key="sk-very-secret", workers=1).answers(asked))
     assert len(server.requests) == 1 and server.requests[0]["authorization"] == "Bearer sk-very-secret"
     assert "sk-very-secret" not in f"{caught.value}{caplog.text}{judge(server, api_key='sk-very-secret')!r}"

@@ -305,6 +305,31 @@ def test_every_setting_is_measured_with_the_model_so_set(fitted, tmp_path):
     assert search(encoder, task, [0.5], 1, tmp_path, "b") and len(seen) == 10 + 2
 
 
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({"accuracy": 0.5, "n": 3}, r"a dictionary without 'score'.*it has \['accuracy', 'n'\]"),
+        ({}, r"a dictionary without 'score'.*it has \[\]"),
+        (None, "validation gave None as a score: a number is wanted"),
+        ({"score": "good"}, "validation gave 'good' as a score"),
+        (np.zeros(2), "as a score: a number is wanted"),
+        ({"score": 0.5, "alpha": 1}, "validation gave 'alpha', which is the name of a column of the grid"),
+    ],
+)
+def test_a_validation_without_a_score_is_named(found, message, tmp_path):
+    encoder = Encoder(SteeredClipModel.from_backbone(tiny_clip()), tiny_processor())
+    with pytest.raises(ValueError, match=message):
+        search(encoder, lambda _: found, [0.1], 1, tmp_path, "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_score_may_be_any_number():
+    encoder = Encoder(SteeredClipModel.from_backbone(tiny_clip()), tiny_processor())
+    for found in (1, torch.tensor(0.5), np.float32(0.5), {"score": np.float64(0.5), "n": 2}):
+        rows = search(encoder, lambda _, found=found: found, [], 1)
+        assert isinstance(rows[0]["score"], float) and json.dumps(rows)
+
+
 def test_chosen_setting_is_the_models(fitted):
     def likes(encoder):
         config = encoder.model.config
