@@ -8,6 +8,8 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, CLIPConfig, PreTrainedConfig
 
+from .backbone_families import FAMILIES
+
 
 @strict
 class HanClipConfig(PreTrainedConfig):
@@ -112,7 +114,7 @@ class HanClipConfig(PreTrainedConfig):
             except (TypeError, ValueError) as error:
                 raise ValueError(
                     "`backbone_config` must contain the `model_type` of a dual encoder known to transformers, such as "
-                    f"'clip' or 'siglip', got {model_type!r}"
+                    f"{', '.join(FAMILIES)}, got {model_type!r}"
                 ) from error
         super().__post_init__(**kwargs)
 
@@ -137,7 +139,7 @@ class HanClipConfig(PreTrainedConfig):
             if not hasattr(self.backbone_config, name):
                 raise ValueError(
                     f"`backbone_config` of type {self.backbone_config.model_type!r} has no `{name}`: the backbone "
-                    "must be a dual encoder such as CLIP or SigLIP"
+                    f"must be a dual encoder: one of {', '.join(FAMILIES)}, or another that is built like a CLIP"
                 )
 
     @property

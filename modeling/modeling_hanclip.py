@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,15 +14,31 @@ from torch import nn
 from transformers import AutoModel, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, logging
 from transformers.utils.generic import can_return_tuple
 
+from .backbone_families import FAMILIES, family_of
 from .configuration_hanclip import HanClipConfig
-from .objectives import contrastive_loss, hanclip_objective, pairwise_similarity
+from .objectives import (
+    CONCEPT_INPUTS,
+    TEACHER_INPUTS,
+    contrastive_loss,
+    hanclip_objective,
+    no_features,
+    pairwise_similarity,
+)
 from .poincare import expmap0, full_precision, radius
+
+logger = logging.get_logger(__name__)
 
 # Texts pass the text tower of a CPU in at most so many groups of similar length, none smaller than this.
 MAX_LENGTH_GROUPS, MIN_GROUP = 3, 16
+# Fields of the configuration that start a scalar of the geometry, and what that is called.
+_INITIAL_VALUES = {
+    "curvature": "log_curvature",
+    "feature_scale_init": "log_feature_scale",
+    "logit_scale_init_value": "logit_scale",
+}
 
 
 @dataclass
@@ -51,6 +68,8 @@ class HanClipOutput(ModelOutput):
             Embeddings of the images I⁻, of which P' is false.
         loss_terms (`dict[str, torch.Tensor]`, *optional*, returned for quadruplets when `return_loss` is `True`):
             The unweighted terms of the loss by name, detached scalars.
+        effective_negatives (`dict[str, torch.Tensor]`, *optional*, likewise):
+            With how many negatives a row is compared on average, by term; known false negatives are left out.
     """
 
     loss: torch.Tensor | None = None
@@ -63,6 +82,7 @@ class HanClipOutput(ModelOutput):
     negative_embeds: torch.Tensor | None = None
     negative_image_embeds: torch.Tensor | None = None
     loss_terms: dict[str, torch.Tensor] | None = None
+    effective_negatives: dict[str, torch.Tensor] | None = None
 
 
 def _concatenate_texts(
@@ -129,6 +149,56 @@ class HanClipPreTrainedModel(PreTrainedModel):
     # Half-precision scalars are too coarse: ln 100 in bfloat16 is 4.594, and a step of the optimizer is lost in it.
     _keep_in_fp32_modules_strict = ["geometry"]
 
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """As `is_activation_checkpointing`: peft asks by the older name, at which transformers warns."""
+        return self.is_activation_checkpointing
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, **kwargs):
+        """Loads a model, see [`PreTrainedModel.from_pretrained`], and refuses options that its file contradicts.
+
+        Raises:
+            ValueError: an option out of range; learned scalars in the file for which a model with the given
+                `similarity` and `learn_curvature` has no place; an initial value for one that the file holds.
+        """
+        wants_info = kwargs.pop("output_loading_info", False)
+        given = {name: kwargs[name] for name in _INITIAL_VALUES if name in kwargs}
+        model, info = super().from_pretrained(
+            pretrained_model_name_or_path, *model_args, output_loading_info=True, **kwargs
+        )
+        model.config.validate()  # options are set without a look at their ranges
+        unexpected = {name.rpartition(".")[2] for name in info["unexpected_keys"] if "geometry." in name}
+        if unexpected:
+            raise ValueError(f"{pretrained_model_name_or_path}: {model._contradiction(unexpected)}")
+        held = [
+            name
+            for name in given
+            if _INITIAL_VALUES[name] in model.geometry.state_dict()
+            and f"geometry.{_INITIAL_VALUES[name]}" not in info["missing_keys"]
+        ]
+        if held:
+            raise ValueError(
+                f"{', '.join(held)}: {pretrained_model_name_or_path} is a HanCLIP and has trained values already"
+            )
+        return (model, info) if wants_info else model
+
+    def _contradiction(self, names: set[str]) -> str:
+        return (
+            f"only one of the file and the model has the learned scalars {', '.join(sorted(names))}: the model's "
+            f"similarity={self.config.similarity!r} and learn_curvature={self.config.learn_curvature} must be as "
+            "in training"
+        )
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors):
+        # peft loads an adapter without `strict`: scalars of another geometry would be dropped without a word. It wraps
+        # the geometry, so that only the last part of a name stays what it was.
+        found = {name.rpartition(".")[2] for name in state_dict if name.startswith(f"{prefix}geometry.")}
+        own = {name.rpartition(".")[2] for name, _ in self.geometry.named_parameters()}
+        if found and found != own:
+            errors.append(self._contradiction(found ^ own))
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+
     def _init_weights(self, module):
         super()._init_weights(module)
         if isinstance(module, HanClipGeometry):
@@ -173,14 +243,15 @@ class HanClipModel(HanClipPreTrainedModel):
     def __init__(self, config: HanClipConfig):
         super().__init__(config)
         self.backbone = AutoModel.from_config(config.backbone_config)
-        for name in ("get_text_features", "get_image_features"):
+        self._family = family_of(config)
+        for name in ("get_text_features", "get_image_features", self._family.text_tower, self._family.vision_tower):
             if not hasattr(self.backbone, name):
                 raise ValueError(
                     f"the backbone {type(self.backbone).__name__} (model type {config.backbone_config.model_type!r}) "
-                    f"has no `{name}`: HanCLIP needs a dual encoder such as CLIP or SigLIP"
+                    f"has no `{name}`: HanCLIP needs a dual encoder, {', '.join(FAMILIES)} or one that is built alike"
                 )
         # Unused here, but kept for its files; as buffers, since `from_pretrained` makes every parameter trainable.
-        for name in ("logit_scale", "logit_bias"):
+        for name in self._family.similarity_scalars:
             if isinstance(parameter := getattr(self.backbone, name, None), nn.Parameter):
                 delattr(self.backbone, name)
                 self.backbone.register_buffer(name, parameter.detach())
@@ -209,6 +280,7 @@ class HanClipModel(HanClipPreTrainedModel):
         Raises:
             TypeError: if `backbone` is neither a path nor a model, or is a HanCLIP, or an option is no field of the
                 configuration.
+            ValueError: a model that is no dual encoder, or an option out of range.
         """
         own = HanClipConfig.__annotations__.keys()
         known = HanClipConfig.__dataclass_fields__.keys() - {"backbone_config"}
@@ -221,6 +293,14 @@ class HanClipModel(HanClipPreTrainedModel):
             raise TypeError(f"`backbone` must be a path, a Hub id or a PreTrainedModel, got {type(backbone).__name__}")
         if isinstance(backbone.config, HanClipConfig):
             raise TypeError("`backbone` is a HanCLIP already: load it with `HanClipModel.from_pretrained`")
+
+        if (model_type := backbone.config.model_type) not in FAMILIES:
+            logger.warning(
+                "The backbone's type %r is none of %s: it is treated like a CLIP, with texts padded to the longest of "
+                "a batch and a mask. Compare its embeddings with those of the plain model.",
+                model_type,
+                ", ".join(FAMILIES),
+            )
 
         config = HanClipConfig(backbone_config=copy.deepcopy(backbone.config), **config_kwargs)
         scale = getattr(backbone, "logit_scale", None)
@@ -297,21 +377,50 @@ class HanClipModel(HanClipPreTrainedModel):
         """Encodes texts.
 
         Args:
-            input_ids: `(B, L)` int64 token ids.
-            attention_mask: `(B, L)`, 1 for tokens and 0 for padding.
+            input_ids: `(B, L)` int64 token ids. L is the context for a family that was trained on full padding, like
+                SigLIP.
+            attention_mask: `(B, L)`, 1 for tokens and 0 for padding. Left aside for a family that was trained without.
             kwargs: passed to the text tower.
 
         Returns:
             The tower's output; `pooler_output` `(B, projection_dim)` is projected and keeps its norm.
+
+        Raises:
+            ValueError: a row without the end token at which the backbone pools. Texts that are not padded to the
+                context where they should be give a warning here, and an error as captions of a quadruplet.
         """
+        self._check_texts(input_ids, "input_ids")
+        return self._text_features(input_ids, attention_mask, **kwargs)
+
+    def _check_texts(self, input_ids: torch.Tensor, name: str) -> None:
+        if not len(input_ids):  # a process without rows
+            return
+        text_config = self.config.text_config
+        if self._family.pads_to_context and (length := input_ids.shape[-1]) != text_config.max_position_embeddings:
+            message = (
+                f"`{name}` are {length} tokens long, but a {self._family.model_type!r} backbone was trained on texts "
+                f"padded to {text_config.max_position_embeddings}: tokenize with `padding='max_length', "
+                f"max_length={text_config.max_position_embeddings}, truncation=True`, or encode with "
+                "`negation_clip.Encoder`, which does so; a pipeline of transformers cannot be told to"
+            )
+            if name != "input_ids":  # captions of a training
+                raise ValueError(message)
+            logger.warning_once(message)
+        self._family.check_end_tokens(input_ids, getattr(text_config, "eos_token_id", None), name)
+
+    def _text_features(self, input_ids, attention_mask, **kwargs) -> BaseModelOutputWithPooling:
+        if not self._family.reads_mask:
+            attention_mask = None
         return _as_output(self.backbone.get_text_features(input_ids, attention_mask=attention_mask, **kwargs))
 
     def get_image_features(self, pixel_values: torch.Tensor, **kwargs) -> BaseModelOutputWithPooling:
         """Encodes images.
 
         Args:
-            pixel_values: `(B, channels, height, width)`, as the processor returns them.
-            kwargs: passed to the image tower.
+            pixel_values: `(B, channels, height, width)`, as the processor returns them; for SigLIP 2 of any resolution
+                `(B, n_patches, channels · patch area)`.
+            kwargs: passed to the image tower; with such patches `pixel_attention_mask` `(B, n_patches)` and
+                `spatial_shapes` `(B, 2)`, rows and columns of patches.
 
         Returns:
             The tower's output; `pooler_output` `(B, projection_dim)` is projected and keeps its norm.
@@ -362,9 +471,8 @@ class HanClipModel(HanClipPreTrainedModel):
     def _encode_quadruplet_texts(self, texts: dict[str, tuple], **kwargs) -> dict[str, torch.Tensor]:
         if missing := [f"{name}_input_ids" for name, (ids, _) in texts.items() if ids is None]:
             raise ValueError(f"a quadruplet needs three captions; missing: {', '.join(missing)}")
-        lengths = {name: ids.shape[1] for name, (ids, _) in texts.items()}
-        if "siglip" in self.config.backbone_config.model_type and len(set(lengths.values())) > 1:
-            raise ValueError(f"SigLIP pools at the last position: pad all captions to one length, got {lengths}")
+        for name, (ids, _) in texts.items():
+            self._check_texts(ids, f"{name}_input_ids")
         input_ids, attention_mask = _concatenate_texts(list(texts.values()))
         features = self._encode_by_length(input_ids, attention_mask, **kwargs)
         return dict(zip(texts, features.split([len(ids) for ids, _ in texts.values()]), strict=True))
@@ -375,27 +483,74 @@ class HanClipModel(HanClipPreTrainedModel):
         On a CPU the texts pass in groups of similar length: a third fewer tokens on short captions. On a GPU one large
         batch is faster.
         """
+        if not len(input_ids):
+            return no_features(self, self.config.projection_dim)
         groups = min(MAX_LENGTH_GROUPS, len(input_ids) // MIN_GROUP)
         if attention_mask is None or input_ids.device.type != "cpu" or groups < 2 or not attention_mask[:, 0].all():
-            return self.get_text_features(input_ids, attention_mask, **kwargs).pooler_output
+            return self._text_features(input_ids, attention_mask, **kwargs).pooler_output
         order = attention_mask.sum(dim=1).argsort(stable=True)
         features = []
         for rows in order.tensor_split(groups):
             length = int(attention_mask[rows].sum(dim=1).max())
             ids, mask = input_ids[rows, :length], attention_mask[rows, :length]
-            features.append(self.get_text_features(ids, mask, **kwargs).pooler_output)
+            features.append(self._text_features(ids, mask, **kwargs).pooler_output)
         return torch.cat(features)[order.argsort()]
 
-    def _encode_images(self, pixel_values, features, name: str, **kwargs) -> torch.Tensor:
-        if (pixel_values is None) == (features is None):
+    def _encode_images(self, pixels: dict, features, name: str, **kwargs) -> torch.Tensor:
+        given = {key: value for key, value in pixels.items() if value is not None}
+        if ("pixel_values" in given) == (features is not None):
             raise ValueError(f"give either `{name}pixel_values` or `{name}image_features`, and not both")
-        return self.get_image_features(pixel_values, **kwargs).pooler_output if features is None else features
+        if features is not None:
+            return features
+        if not len(pixels["pixel_values"]):
+            return no_features(self, self.config.projection_dim)
+        if given.keys() != set(self._family.image_inputs):
+            needed, got = (", ".join(f"`{name}{key}`" for key in keys) for keys in (self._family.image_inputs, given))
+            raise ValueError(
+                f"a {self._family.model_type!r} backbone takes {needed}, got {got}: pass all of its image processor"
+            )
+        return self.get_image_features(**given, **kwargs).pooler_output
 
     def _output(self, image_embeds: torch.Tensor, scored_embeds: torch.Tensor, **fields) -> HanClipOutput:
         logits_per_image = self.logit_scale.exp() * self.similarity(image_embeds, scored_embeds)
         return HanClipOutput(
             logits_per_image=logits_per_image, logits_per_text=logits_per_image.T, image_embeds=image_embeds, **fields
         )
+
+    def loss_from_embeds(self, embeds: Mapping[str, torch.Tensor | None], gather: bool = False, **inputs) -> dict:
+        """The objective of embeddings that are at hand: what `forward` computes after the towers.
+
+        Args:
+            embeds: projected features `(B, projection_dim)` by their names in [`HanClipOutput`], as `forward` returns
+                them for quadruplets.
+            gather: as in `forward`.
+            inputs: inputs of `forward`, of which the references, what is denied and the concepts are read.
+
+        Returns:
+            `loss`, `loss_terms` and `effective_negatives` of [`HanClipOutput`].
+
+        Raises:
+            ValueError: if a weighted term of the loss lacks its input.
+        """
+        names = ("image", "positive", "negated_positive", "negative", "negative_image")
+        logit_scale, c, counts = self.logit_scale.exp(), self.curvature, {}
+        points = (None if (value := embeds.get(f"{name}_embeds")) is None else self.embed(value) for name in names)
+        loss, terms = hanclip_objective(
+            *points,
+            inputs.get("reference_positive_features"),
+            teacher={name: inputs.get(f"{name}_features") for name in TEACHER_INPUTS},
+            logit_scale=logit_scale,
+            similarity=self.config.similarity,
+            c=c,
+            negatives=self.config.negatives,
+            angular_form=self.config.angular_form,
+            angular_space=self.config.angular_space,
+            weights=self.config.term_weights,
+            concepts={name: value for name, value in inputs.items() if name in CONCEPT_INPUTS},
+            gather=gather,
+            counts=counts,
+        )
+        return {"loss": loss, "loss_terms": terms, "effective_negatives": counts}
 
     @can_return_tuple
     def forward(
@@ -411,6 +566,10 @@ class HanClipModel(HanClipPreTrainedModel):
         negative_input_ids: torch.Tensor | None = None,
         negative_attention_mask: torch.Tensor | None = None,
         negative_pixel_values: torch.Tensor | None = None,
+        pixel_attention_mask: torch.Tensor | None = None,
+        spatial_shapes: torch.Tensor | None = None,
+        negative_pixel_attention_mask: torch.Tensor | None = None,
+        negative_spatial_shapes: torch.Tensor | None = None,
         image_features: torch.Tensor | None = None,
         negative_image_features: torch.Tensor | None = None,
         reference_positive_features: torch.Tensor | None = None,
@@ -443,6 +602,9 @@ class HanClipModel(HanClipPreTrainedModel):
                 that is absent.
             negative_input_ids, negative_attention_mask: `(B, L)` tokens of N, false of the image.
             negative_pixel_values: `(B, channels, height, width)`, I⁻, of which P' is false; for the term `exclusion`.
+            pixel_attention_mask, negative_pixel_attention_mask: `(B, n_patches)`, 1 for patches and 0 for filling.
+            spatial_shapes, negative_spatial_shapes: `(B, 2)` int64, rows and columns of patches. They and the masks
+                belong to SigLIP 2 of any resolution, whose pixel values are patches, see `get_image_features`.
             image_features: `(n_images, projection_dim)`, projected features of a frozen image tower in place of
                 `pixel_values`, norm kept.
             negative_image_features: likewise in place of `negative_pixel_values`.
@@ -456,7 +618,8 @@ class HanClipModel(HanClipPreTrainedModel):
                 ids of the concepts that P' and N affirm and deny, padded with -1; with the former they keep foreign
                 captions that are true of an image out of the denominators.
             return_loss: whether to compute the loss.
-            gather: take candidates and negatives from all processes; needs equally many rows on each.
+            gather: take candidates and negatives from all processes, which may hold different numbers of rows; the
+                mean over them of the loss is that of all rows.
             interpolate_pos_encoding: passed to the image tower.
             kwargs: passed to both towers.
 
@@ -464,7 +627,8 @@ class HanClipModel(HanClipPreTrainedModel):
             [`HanClipOutput`]
 
         Raises:
-            ValueError: if an input is missing or given twice, or a weighted term of the loss lacks its input.
+            ValueError: if an input is missing or given twice, a weighted term of the loss lacks its input, or texts
+                are not such as [`~HanClipModel.get_text_features`] takes them.
         """
         texts = {
             "positive": (positive_input_ids, positive_attention_mask),
@@ -479,63 +643,56 @@ class HanClipModel(HanClipPreTrainedModel):
             )
         # Towers other than ViTs with learned positions do not know the option, so it is passed only if it is used.
         image_kwargs = {"interpolate_pos_encoding": True, **kwargs} if interpolate_pos_encoding else kwargs
-        image_embeds = self._encode_images(pixel_values, image_features, "", **image_kwargs)
-        geometry = {
-            "logit_scale": self.logit_scale.exp(),
-            "similarity": self.config.similarity,
-            "c": self.curvature,
+        pixels = {
+            "pixel_values": pixel_values,
+            "pixel_attention_mask": pixel_attention_mask,
+            "spatial_shapes": spatial_shapes,
         }
-
+        image_embeds = self._encode_images(pixels, image_features, "", **image_kwargs)
         if not is_quadruplet:
             text_kwargs = kwargs if position_ids is None else {"position_ids": position_ids, **kwargs}
             text_embeds = self.get_text_features(input_ids, attention_mask, **text_kwargs).pooler_output
             loss = None
             if return_loss:
-                loss = contrastive_loss(self.embed(image_embeds), self.embed(text_embeds), gather=gather, **geometry)
+                loss = contrastive_loss(
+                    self.embed(image_embeds),
+                    self.embed(text_embeds),
+                    logit_scale=self.logit_scale.exp(),
+                    similarity=self.config.similarity,
+                    c=self.curvature,
+                    gather=gather,
+                )
             return self._output(image_embeds, text_embeds, loss=loss, text_embeds=text_embeds)
 
-        embeds = self._encode_quadruplet_texts(texts, **kwargs)
-        negative_image_embeds = None
+        embeds = {"image_embeds": image_embeds}
+        embeds |= {f"{name}_embeds": value for name, value in self._encode_quadruplet_texts(texts, **kwargs).items()}
         if negative_pixel_values is not None or negative_image_features is not None:
-            negative_image_embeds = self._encode_images(
-                negative_pixel_values, negative_image_features, "negative_", **image_kwargs
+            pixels = {
+                "pixel_values": negative_pixel_values,
+                "pixel_attention_mask": negative_pixel_attention_mask,
+                "spatial_shapes": negative_spatial_shapes,
+            }
+            embeds["negative_image_embeds"] = self._encode_images(
+                pixels, negative_image_features, "negative_", **image_kwargs
             )
-        loss, terms = None, None
+        losses = {}
         if return_loss:
-            loss, terms = hanclip_objective(
-                self.embed(image_embeds),
-                *(self.embed(embeds[name]) for name in texts),
-                None if negative_image_embeds is None else self.embed(negative_image_embeds),
-                reference_positive_features,
-                teacher={
-                    "reference_negated_positive": reference_negated_positive_features,
-                    "reference_negative": reference_negative_features,
-                    "denied_negated_positive": denied_negated_positive_features,
-                    "denied_negative": denied_negative_features,
-                },
-                **geometry,
-                negatives=self.config.negatives,
-                angular_form=self.config.angular_form,
-                angular_space=self.config.angular_space,
-                weights=self.config.term_weights,
-                concepts={
-                    "image_concepts": image_concepts,
-                    "negative_image_concepts": negative_image_concepts,
-                    "negated_positive_required": negated_positive_required,
-                    "negated_positive_excluded": negated_positive_excluded,
-                    "negative_required": negative_required,
-                    "negative_excluded": negative_excluded,
-                },
-                gather=gather,
+            losses = self.loss_from_embeds(
+                embeds,
+                gather,
+                reference_positive_features=reference_positive_features,
+                reference_negated_positive_features=reference_negated_positive_features,
+                reference_negative_features=reference_negative_features,
+                denied_negated_positive_features=denied_negated_positive_features,
+                denied_negative_features=denied_negative_features,
+                image_concepts=image_concepts,
+                negative_image_concepts=negative_image_concepts,
+                negated_positive_required=negated_positive_required,
+                negated_positive_excluded=negated_positive_excluded,
+                negative_required=negative_required,
+                negative_excluded=negative_excluded,
             )
-        return self._output(
-            image_embeds,
-            embeds["negated_positive"],
-            loss=loss,
-            negative_image_embeds=negative_image_embeds,
-            loss_terms=terms,
-            **{f"{name}_embeds": value for name, value in embeds.items()},
-        )
+        return self._output(embeds.pop("image_embeds"), embeds["negated_positive_embeds"], **losses, **embeds)
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """Saves weights, configuration and this code, so that the folder loads with `trust_remote_code=True`.

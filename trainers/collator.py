@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from negation_clip.data.images import image_name, load_image
+from negation_clip.modeling.backbone_families import FAMILIES, BackboneFamily
 
 ROLES = ("positive", "negated_positive", "negative")
 IMAGES = ("image", "negative_image")
@@ -82,12 +83,13 @@ class QuadrupletCollator:
         processor (`ProcessorMixin`): the backbone's processor.
         max_length (`int`, *optional*): tokens per caption; longer ones are cut with their end token kept. The
             tokenizer's own limit by default.
-        pad_to_max_length (`bool`): pad every caption to `max_length`, as SigLIP needs it, instead of to the longest.
+        family (`BackboneFamily`): how the backbone's captions are padded, and what its image processor returns, see
+            `negation_clip.modeling.backbone_families.family_of`; by default as CLIP's.
     """
 
     processor: object
     max_length: int | None = None
-    pad_to_max_length: bool = False
+    family: BackboneFamily = FAMILIES["clip"]
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
         """Collate rows.
@@ -96,13 +98,13 @@ class QuadrupletCollator:
             rows (`list[dict]`): B rows with the same columns.
 
         Returns:
-            `dict[str, torch.Tensor]`: `pixel_values` `(B, 3, H, W)` or `image_features` `(B, d)`, likewise with the
-            prefix `negative_`, `{role}_input_ids` and `{role}_attention_mask` `(B, L)`, and concept ids `(B, K)` int64
-            padded with -1.
+            `dict[str, torch.Tensor]`: `pixel_values` `(B, 3, H, W)`, or what else the family's image processor
+            returns, or `image_features` `(B, d)`, likewise with the prefix `negative_`; `{role}_input_ids` and, for a
+            family that reads it, `{role}_attention_mask` `(B, L)`; and concept ids `(B, K)` int64 padded with -1.
 
         Raises:
-            ValueError: a missing column, an empty caption, pictures that cannot be opened (named and counted), or
-                concept ids that are no list.
+            ValueError: a missing column, an empty caption, pictures that cannot be opened (named and counted), an
+                image processor of another family, or concept ids that are no list.
             TypeError: an entry that is no picture.
         """
         columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -110,21 +112,13 @@ class QuadrupletCollator:
         batch: dict[str, torch.Tensor] = {}
         for role in ROLES:
             check_captions(columns[role], f"the batch's column {role!r}")
-            tokens = self.processor.tokenizer(
-                columns[role],
-                padding="max_length" if self.pad_to_max_length else "longest",
-                truncation=True,
-                max_length=self.max_length,
-                return_tensors="pt",
-            )
-            batch[f"{role}_input_ids"] = tokens["input_ids"]
-            if not self.pad_to_max_length:
-                batch[f"{role}_attention_mask"] = tokens["attention_mask"]
+            tokens = self.family.tokenize(self.processor.tokenizer, columns[role], self.max_length)
+            batch |= {f"{role}_{name}": values for name, values in tokens.items()}
         for name in IMAGES:
             if name in columns and f"{name}_features" not in columns:
                 pictures = _open(columns[name], name)
-                pixels = self.processor.image_processor(images=pictures, return_tensors="pt")["pixel_values"]
-                batch[f"{name.removesuffix('image')}pixel_values"] = pixels
+                prefix = name.removesuffix("image")
+                batch |= {f"{prefix}{key}": values for key, values in self._pixels(pictures).items()}
         for name in (*(f"{name}_features" for name in IMAGES), *REFERENCES):
             if name in columns:
                 batch[name] = torch.from_numpy(np.asarray(columns[name], dtype=np.float32))
@@ -132,6 +126,16 @@ class QuadrupletCollator:
             if name in columns:
                 batch[name] = _padded(columns[name], name)
         return batch
+
+    def _pixels(self, pictures: list) -> dict[str, torch.Tensor]:
+        processor = self.processor.image_processor
+        pixels = processor(images=pictures, return_tensors="pt")
+        if missing := [name for name in self.family.image_inputs if name not in pixels]:
+            raise ValueError(
+                f"the image processor {type(processor).__name__} returns no {', '.join(missing)}, which a backbone of "
+                f"type {self.family.model_type!r} needs: load the processor from the backbone's folder"
+            )
+        return {name: pixels[name] for name in self.family.image_inputs}
 
 
 def _open(images: list, column: str) -> list:

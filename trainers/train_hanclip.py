@@ -28,8 +28,9 @@ class HanClipArguments:
 
     Attributes:
         model (`str`): folder or Hub id of a CLIP-like backbone or of a HanCLIP, or `"base"`, the embedded CLIP.
-        dataset (`str`): `"scenes"`, the embedded world; or a csv, json, jsonl or parquet file, a folder written by
-            `Dataset.save_to_disk`, or a Hub id, with the columns `image`, `positive`, `negated_positive`, `negative`.
+        dataset (`str`): `"scenes"`, the embedded world; or a csv, tsv, json, jsonl or parquet file, a folder written
+            by `Dataset.save_to_disk`, or a Hub id, with the columns `image`, `positive`, `negated_positive` and
+            `negative`.
         dataset_split (`str`): which split of it.
         quadruplets (`int`): number of rows from the embedded world.
         eval_quadruplets (`int`): number of validation rows from the embedded world; 0 for no evaluation.
@@ -107,7 +108,8 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         training_arguments (`HanClipTrainingArguments`): how.
 
     Returns:
-        `dict`: `model` and `adapter` (paths), `seconds`, `steps`, `log`.
+        `dict`: `model` and `adapter` (paths), `seconds` of training over all sessions of a run that was resumed,
+        `steps`, `log`.
 
     Raises:
         ValueError: unusable data or options (named); an output folder of another run without `overwrite` or `resume`.
@@ -116,7 +118,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     from transformers import set_seed
     from transformers.trainer_utils import get_last_checkpoint
 
-    from negation_clip.trainers.hanclip_trainer import HanClipTrainer
+    from negation_clip.trainers.hanclip_trainer import HanClipTrainer, Stopwatch, seconds_until
     from negation_clip.trainers.lora import add_lora
 
     args, out = training_arguments, Path(training_arguments.output_dir)
@@ -144,21 +146,27 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         arguments.lora_embedding_scale,
     )
     trainer = HanClipTrainer(peft_model, args, processor, train_dataset=train, eval_dataset=evaluation)
+    before = seconds_until(checkpoint)
+    trainer.add_callback(Stopwatch(before))
     result = trainer.train(resume_from_checkpoint=checkpoint)
-    if evaluation is not None and args.eval_strategy == "no":
-        trainer.evaluate()
     paths = {"adapter": str(out / "adapter"), "model": str(out / "model")}
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(paths["adapter"])
+    merged = trainer.model.merge_and_unload()
+    if trainer.is_world_process_zero():
+        merged.save_pretrained(paths["model"])
+        processor.save_pretrained(paths["model"])
+    if evaluation is not None and args.eval_strategy == "no":
+        # After saving, since an evaluation in half precision rounds the weights; and of what was saved.
+        trainer.model = trainer.model_wrapped = merged
+        trainer.evaluate()
     log = {
         "arguments": dataclasses.asdict(arguments),
         "steps": trainer.state.global_step,
-        "seconds": result.metrics["train_runtime"],
+        "seconds": before + result.metrics["train_runtime"],
         "log": trainer.state.log_history,
     }
     if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(paths["adapter"])
-        merged = trainer.model.merge_and_unload()
-        merged.save_pretrained(paths["model"])
-        processor.save_pretrained(paths["model"])
         (out / "training_log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
     trainer.accelerator.wait_for_everyone()
     trainer.end()
@@ -176,7 +184,8 @@ def load_model(arguments: HanClipArguments) -> tuple:
         was given, was trained, or does not exist.
 
     Raises:
-        ValueError: an initial value for a scalar that the model brings along, or a value out of range.
+        ValueError: an initial value for a scalar that the model brings along, another geometry than that of its
+            scalars, or a value out of range.
     """
     from transformers import AutoConfig, AutoProcessor
 
@@ -187,12 +196,7 @@ def load_model(arguments: HanClipArguments) -> tuple:
     options = {name: value for name, value in objective_options(arguments).items() if value is not None}
     config = AutoConfig.from_pretrained(path)
     if config.model_type == "hanclip":
-        trained = {"logit_scale_init_value", "feature_scale_init", *(["curvature"] if config.learn_curvature else [])}
-        if given := options.keys() & trained:
-            raise ValueError(f"{', '.join(sorted(given))}: {path} is a HanCLIP and has trained values already")
-        changed = AutoConfig.from_pretrained(path, **options)
-        changed.validate()  # `from_pretrained` sets options without a look at their ranges
-        model = HanClipModel.from_pretrained(path, config=changed)
+        model = HanClipModel.from_pretrained(path, **options)
         calibrated = config.similarity == "poincare"
     else:
         model = HanClipModel.from_backbone(path, **options)
@@ -217,7 +221,8 @@ def calibrate(model, processor, data, args, rows: int = 256) -> None:
     from negation_clip.trainers.collator import ROLES
 
     first = data.select(range(min(rows, len(data))))
-    encoder = Encoder(model, processor, max_length=args.max_length, progress=False)
+    options = {"on_bad_image": "raise", "warn_truncated": False}  # the trainer warns of all rows at once
+    encoder = Encoder(model, processor, max_length=args.max_length, progress=False, **options)
     features = [encoder.encode_images(list(first["image"]))]
     features += [encoder.encode_texts(first[role]) for role in ROLES]
     model.calibrate_feature_scale(torch.cat([torch.from_numpy(values) for values in features]))
@@ -238,11 +243,12 @@ def load_data(arguments: HanClipArguments, args, model, processor):
         `tuple`: two `datasets.Dataset`, the second `None` without evaluation.
     """
     from negation_clip.data.quadruplets import load_quadruplets
+    from negation_clip.modeling.backbone_families import image_side
 
     progress = not args.disable_tqdm
     a, evaluation = arguments, None
     if a.dataset == "scenes":
-        side = model.config.vision_config.image_size
+        side = image_side(model.config.vision_config)
         make = {"seed": args.seed, "pixels": side, "pure": a.pure, "progress": progress}
         train = load_quadruplets("train", a.quadruplets, augment=a.augment, wordings=a.wordings, **make)
         if a.eval_quadruplets:
@@ -261,7 +267,8 @@ def read_dataset(source: str, split: str):
     """Rows from a file, a saved folder or the Hub; relative image paths of a file count from its folder.
 
     Args:
-        source (`str`): csv, json, jsonl or parquet file, folder written by `save_to_disk`, or Hub id.
+        source (`str`): csv, tsv, json, jsonl or parquet file, folder written by `save_to_disk` or by
+            `negation-clip quadruplets`, or Hub id.
         split (`str`): which split of a folder or Hub id.
 
     Returns:
@@ -277,9 +284,10 @@ def read_dataset(source: str, split: str):
     from negation_clip.trainers.collator import IMAGES, ROLES, check_captions, check_columns
 
     path, root = Path(source), Path()
-    kinds = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+    kinds = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
     if path.is_dir():
-        data = load_from_disk(source)
+        # the folder of a Hub repository holds its rows as Parquet
+        data = load_dataset(source) if any(path.glob("data/*.parquet")) else load_from_disk(source)
         if isinstance(data, DatasetDict):
             if split not in data:
                 raise ValueError(f"{source}: there is no split {split!r}; there are {', '.join(data)}")
@@ -288,7 +296,8 @@ def read_dataset(source: str, split: str):
         if not path.is_file():
             raise FileNotFoundError(f"{source}: there is no such file")
         # "None" and "NA" are words of captions
-        options = {"keep_default_na": False} if path.suffix == ".csv" else {}
+        options = {"keep_default_na": False} if kinds[path.suffix] == "csv" else {}
+        options |= {"sep": "\t"} if path.suffix == ".tsv" else {}
         try:
             data, root = load_dataset(kinds[path.suffix], data_files=source, split="train", **options), path.parent
         except (DatasetGenerationError, ValueError, StopIteration) as error:
@@ -297,6 +306,9 @@ def read_dataset(source: str, split: str):
             ) from error
     elif path.is_file():
         raise ValueError(f"{source}: expected one of {', '.join(kinds)}, a folder or a Hub id")
+    elif path.is_absolute() or len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir()):
+        # An id has at most one slash; all else can only be a path, and is not worth a search on the Hub.
+        raise FileNotFoundError(f"{source}: there is no such file or folder")
     else:
         try:
             data = load_dataset(source, split=split)
@@ -357,7 +369,8 @@ def with_references(
     if data is None:
         return None
     progress = False if args.disable_tqdm else None
-    encoder = Encoder(model, processor, batch_size=256, max_length=args.max_length, progress=progress)
+    options = {"on_bad_image": "raise", "warn_truncated": False}  # the trainer warns of all rows at once
+    encoder = Encoder(model, processor, batch_size=256, max_length=args.max_length, progress=progress, **options)
     weights, columns = model.config.term_weights, {}
     if weights["distill"]:
         columns["reference_positive_features"] = encoder.encode_texts(data["positive"])

@@ -428,7 +428,7 @@ from transformers import AutoModel, pipeline
 model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
 classifier = pipeline("zero-shot-image-classification", model=sys.argv[1], trust_remote_code=True)
 scores = classifier(Image.new("RGB", (32, 32), "orange"), candidate_labels=json.loads(sys.argv[2]))
-ids, pixels = torch.arange(1, 9)[None], torch.ones(1, 3, 32, 32)
+ids, pixels = torch.tensor([[98, 3, 4, 99]]), torch.ones(1, 3, 32, 32)
 model.save_pretrained(sys.argv[3])
 print(json.dumps({
     "classes": [f"{type(m).__module__}.{type(m).__name__}" for m in (model, classifier.model)],
@@ -442,7 +442,8 @@ def test_hub_folder_loads_where_the_package_cannot_be_imported(clip, tmp_path):
     model = HanClipModel.from_backbone(clip)
     save_with_processor(model, tmp_path / "hub")
     written = {path.name for path in (tmp_path / "hub").glob("*.py")}
-    assert written == {"configuration_hanclip.py", "modeling_hanclip.py", "objectives.py", "poincare.py"}
+    files = {"configuration_hanclip", "modeling_hanclip", "backbone_families", "objectives", "poincare"}
+    assert written == {f"{name}.py" for name in files}
     command = [sys.executable, "-c", WITHOUT_PACKAGE, tmp_path / "hub", json.dumps(LABELS), tmp_path / "again"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -450,7 +451,7 @@ def test_hub_folder_loads_where_the_package_cannot_be_imported(clip, tmp_path):
     assert all(
         name.startswith("transformers_modules.") and name.endswith(".HanClipModel") for name in result["classes"]
     )
-    inputs = {"input_ids": torch.arange(1, 9)[None], "pixel_values": torch.ones(1, 3, 32, 32)}
+    inputs = {"input_ids": torch.tensor([[BOS, 3, 4, EOS]]), "pixel_values": torch.ones(1, 3, 32, 32)}
     assert result["logits"] == pytest.approx(model(**inputs).logits_per_image.item(), abs=1e-5)
     assert sum(result["scores"]) == pytest.approx(1.0, abs=1e-4)
     # Saved again from Hub code, the folder is complete and is ours where the package is installed.
@@ -458,6 +459,55 @@ def test_hub_folder_loads_where_the_package_cannot_be_imported(clip, tmp_path):
     auto_map = json.loads((tmp_path / "again" / "config.json").read_text())["auto_map"]
     assert auto_map["AutoModel"] == "modeling_hanclip.HanClipModel"
     assert type(AutoModel.from_pretrained(tmp_path / "again")) is HanClipModel
+
+
+def test_learned_scalars_are_never_dropped_without_a_word(clip, tmp_path):
+    options = {"learn_curvature": True, "curvature": 0.7}
+    HanClipModel.from_backbone(clip, **options).save_pretrained(tmp_path)
+    for wrong in ({"learn_curvature": False}, {"similarity": "cosine"}):
+        for loader in (HanClipModel, AutoModel):
+            with pytest.raises(
+                ValueError, match=r"only one of the file and the model has the learned .*log_curvature"
+            ):
+                loader.from_pretrained(tmp_path, **wrong)
+    for wrong in ({"curvature": 2.0}, {"feature_scale_init": 0.1}, {"logit_scale_init_value": 1.0}):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}: .* is a HanCLIP and has trained values already"):
+            HanClipModel.from_pretrained(tmp_path, **wrong)
+    with pytest.raises(StrictDataclassError, match="`angular_weight` must be a finite number ≥ 0, got -1.0"):
+        HanClipModel.from_pretrained(tmp_path, angular_weight=-1.0)
+    # What the file does not hold may be chosen.
+    HanClipModel.from_backbone(clip, curvature=0.7).save_pretrained(tmp_path)
+    assert HanClipModel.from_pretrained(tmp_path, curvature=2.0).curvature == 2.0
+    learned = HanClipModel.from_pretrained(tmp_path, curvature=2.0, learn_curvature=True)
+    assert learned.curvature.item() == pytest.approx(2.0)
+    HanClipModel.from_backbone(clip, similarity="cosine").save_pretrained(tmp_path)
+    loaded, info = HanClipModel.from_pretrained(
+        tmp_path, similarity="poincare", feature_scale_init=0.1, output_loading_info=True
+    )
+    assert loaded.geometry.log_feature_scale.exp().item() == pytest.approx(0.1)
+    assert info["missing_keys"] == {"geometry.log_feature_scale"}
+
+
+def test_an_adapter_of_another_geometry_is_refused(clip, tmp_path):
+    peft = pytest.importorskip("peft", reason="LoRA is peft's")
+    config = peft.LoraConfig(r=2, target_modules=["text_projection"], modules_to_save=["geometry"])
+    geometries = {
+        "cosine": {"similarity": "cosine"},
+        "fixed": {"similarity": "poincare"},
+        "learned": {"similarity": "poincare", "learn_curvature": True},
+    }
+    for name, options in geometries.items():
+        peft.get_peft_model(HanClipModel.from_backbone(clip, **options), config).save_pretrained(tmp_path / name)
+    for ours, options in geometries.items():
+        for theirs in geometries:
+            model = HanClipModel.from_backbone(clip, **options)
+            if ours == theirs:
+                peft.PeftModel.from_pretrained(model, tmp_path / theirs)
+            else:
+                # Of a scalar that the file lacks peft itself says so.
+                said = r"only one of the file and the model has the learned|geometry\.log_(curvature|feature_scale)"
+                with pytest.raises((RuntimeError, KeyError), match=said):
+                    peft.PeftModel.from_pretrained(model, tmp_path / theirs)
 
 
 # --- configuration -------------------------------------------------------------------------------------------------
@@ -535,7 +585,7 @@ def test_bad_calls_are_named(clip, siglip):
         model(input_ids=captions(3), pixel_values=pixels(2), return_loss=True)
     with pytest.raises(ValueError, match="compares by cosine"):
         HanClipModel.from_backbone(clip, similarity="cosine").radius(torch.ones(1, 24))
-    with pytest.raises(ValueError, match="pad all captions to one length.*'negated_positive': 9"):
+    with pytest.raises(ValueError, match="`positive_input_ids` are 6 tokens long, but a 'siglip' backbone .* to 16"):
         HanClipModel.from_backbone(siglip)(**inputs)
 
 

@@ -11,6 +11,7 @@ from fixtures_quadruplets import tiny_rows, write_files
 from fixtures_tiny import tiny_processor
 from PIL import Image
 
+from negation_clip.modeling.backbone_families import FAMILIES
 from negation_clip.trainers.collator import CONCEPTS, QuadrupletCollator, check_columns
 
 PROCESSOR = tiny_processor()
@@ -74,7 +75,7 @@ def test_long_captions_keep_their_end_token():
 
 
 def test_siglip_pads_all_captions_to_one_length_without_a_mask():
-    batch = QuadrupletCollator(PROCESSOR, max_length=20, pad_to_max_length=True)(tiny_rows(2))
+    batch = QuadrupletCollator(PROCESSOR, max_length=20, family=FAMILIES["siglip"])(tiny_rows(2))
     assert {batch[f"{role}_input_ids"].shape for role in TEXTS} == {(2, 20)}
     assert not any("attention_mask" in name for name in batch)
 

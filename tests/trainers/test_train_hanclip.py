@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -23,7 +24,7 @@ from transformers import AutoModel, CLIPModel
 
 from negation_clip import Encoder
 from negation_clip.modeling.modeling_hanclip import HanClipModel
-from negation_clip.trainers import fit_steering, pretrain_clip, train_phyclip
+from negation_clip.trainers import fit_steering, pretrain_clip, train_hanclip, train_phyclip
 from negation_clip.trainers.train_hanclip import (
     HanClipArguments,
     calibrate,
@@ -115,11 +116,22 @@ def test_adapter_merged_and_resumed_are_one_model(backbone, table, tmp_path, pla
     for name in ("checkpoint-4", "adapter", "model"):
         shutil.rmtree(broken / name)
     (broken / "training_log.json").unlink()
+    state = json.loads((broken / "checkpoint-2" / "trainer_state.json").read_text())
+    assert 0 < state["stateful_callbacks"]["Stopwatch"]["args"]["before"] <= result["seconds"]
+    if placement == "text":
+        state["stateful_callbacks"]["Stopwatch"]["args"]["before"] = 5000.0
+    else:  # a checkpoint of an earlier version
+        del state["stateful_callbacks"]["Stopwatch"]
+    (broken / "checkpoint-2" / "trainer_state.json").write_text(json.dumps(state))
     resumed = main(*options(backbone, table, broken, *more, "--resume"))
     for name in ("adapter/adapter_model.safetensors", "model/model.safetensors"):
         assert (broken / name).read_bytes() == (unbroken / name).read_bytes()
     losses = [[entry["loss"] for entry in run["log"] if "loss" in entry] for run in (result, resumed)]
     assert len(losses[0]) == 4 and losses[0] == losses[1]
+    # The log counts the seconds of both sessions, and so does the next checkpoint.
+    state = json.loads((broken / "checkpoint-4" / "trainer_state.json").read_text())
+    counted = (resumed["seconds"], state["stateful_callbacks"]["Stopwatch"]["args"]["before"])
+    assert all((seconds > 5000) is (placement == "text") for seconds in counted) and min(counted) > 0
 
 
 def test_log_file_tells_the_run(backbone, table, tmp_path, capsys):
@@ -129,6 +141,29 @@ def test_log_file_tells_the_run(backbone, table, tmp_path, capsys):
     assert written["log"] == result["log"] and math.isfinite(written["log"][0]["loss"])
     mean = np.mean([written["log"][0][f"radius_{role}"] for role in ("image", *TEXTS)])
     assert 2 * math.atanh(0.3) < mean < 2 * math.atanh(0.7)  # calibrated before the first batch
+
+
+def test_an_evaluation_in_half_precision_rounds_nothing_that_is_saved(backbone, table, tmp_path, monkeypatch, capsys):
+    data = tiny_quadruplets(16)
+    monkeypatch.setattr(train_hanclip, "load_data", lambda *args: (data, data.select(range(8))))
+    runs = {}
+    for name, more in (("full", []), ("half", ["--bf16_full_eval"])):
+        runs[name] = main(*options(backbone, table, tmp_path / name, "--max_steps=1", *more))
+    for file in ("adapter/adapter_model.safetensors", "model/model.safetensors"):
+        assert (tmp_path / "half" / file).read_bytes() == (tmp_path / "full" / file).read_bytes()
+    full, half = (runs[name]["log"][-1]["eval_loss"] for name in ("full", "half"))
+    assert half == pytest.approx(full, rel=0.05) and half != full
+
+
+def test_cut_captions_are_said_once_a_run(backbone, tmp_path, caplog, capsys):
+    rows = write_files(tmp_path, 8)
+    rows[3]["positive"] = "a dog and " * 20 + "no cat"
+    write_table(rows, tmp_path / "rows.csv")
+    more = ["--max_steps=1", "--lora_placement=text", "--exclusion_weight=0"]
+    with caplog.at_level(logging.WARNING, logger="negation_clip"):
+        main(*options(backbone, tmp_path / "rows.csv", tmp_path / "run", *more))
+    said = [record.getMessage() for record in caplog.records if "longer than" in record.getMessage()]
+    assert len(said) == 1 and "1 of 24 texts" in said[0]
 
 
 def test_calibration_puts_the_first_rows_at_mid_radius(backbone):
@@ -274,25 +309,28 @@ def test_a_refused_run_reads_no_model_and_deletes_nothing(backbone, table, tmp_p
 
 
 def write_table(rows, path):
-    columns = ("image", *TEXTS, *(("image_concepts",) if path.suffix != ".csv" else ()))
+    columns = ("image", *TEXTS, *(("image_concepts",) if path.suffix[2:] != "sv" else ()))
     data = Dataset.from_list([{name: row[name] for name in columns} for row in rows])
-    {".csv": data.to_csv, ".jsonl": data.to_json, ".json": data.to_json, ".parquet": data.to_parquet}[path.suffix](
-        path
-    )
+    if path.suffix == ".tsv":
+        data.to_csv(path, sep="\t")
+    else:
+        getattr(data, f"to_{path.suffix[1:].removesuffix('l')}")(path)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".json", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".json", ".jsonl", ".parquet"])
 def test_files_with_relative_image_paths(tmp_path, suffix):
     rows = write_files(tmp_path, 4)
     for row, text in zip(rows, ("None", "NA", "null", "nan"), strict=True):
         row["negative"] = text
+    rows[0]["positive"] = 'a "big" dog, and\ta cat'
     write_table(rows, tmp_path / f"rows{suffix}")
     data = read_dataset(str(tmp_path / f"rows{suffix}"), "train")
     assert data["negative"][:] == ["None", "NA", "null", "nan"]
+    assert data["positive"][0] == rows[0]["positive"]
     assert data["image"][0] == {"path": str(tmp_path / "image0.png"), "bytes": None}
     decoded = data.cast_column("image", Image())["image"]
     assert np.array_equal(np.asarray(decoded[3]), np.asarray(tiny_rows(4)[3]["image"]))
-    assert suffix == ".csv" or data["image_concepts"][0] == rows[0]["image_concepts"]
+    assert suffix[2:] == "sv" or data["image_concepts"][0] == rows[0]["image_concepts"]
 
 
 def test_absolute_paths_and_saved_folders(tmp_path):
@@ -323,12 +361,18 @@ def test_missing_pictures_are_named_and_counted_before_training(tmp_path):
     assert "and 2 more" in message
 
 
-def test_unusable_sources_are_named(tmp_path):
-    (tmp_path / "rows.tsv").write_text("image\tpositive\n")
-    with pytest.raises(ValueError, match=r"rows\.tsv: expected one of \.csv, \.json, \.jsonl, \.parquet, a folder"):
-        read_dataset(str(tmp_path / "rows.tsv"), "train")
-    with pytest.raises(FileNotFoundError, match=r"absent\.csv: there is no such file"):
-        read_dataset(str(tmp_path / "absent.csv"), "train")
+def test_unusable_sources_are_named(tmp_path, monkeypatch):
+    (tmp_path / "rows.txt").write_text("image\tpositive\n")
+    with pytest.raises(ValueError, match=r"rows\.txt: expected one of \.csv, \.tsv, \.json, .*\.parquet, a folder"):
+        read_dataset(str(tmp_path / "rows.txt"), "train")
+    for name in ("absent.csv", "absent.tsv", "absent.jsonl", "absent.txt", "absent"):
+        with pytest.raises(FileNotFoundError, match=rf"{name}: there is no such file"):
+            read_dataset(str(tmp_path / name), "train")
+    (tmp_path / "tables").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in ("absent.tsv", "deep/in/a/folder.xlsx", "tables/absent.txt"):
+        with pytest.raises(FileNotFoundError, match=rf"^{name}: there is no such file"):
+            read_dataset(name, "train")
     with pytest.raises(FileNotFoundError, match="nobody/nothing: no such file or folder, nor a data set on the Hub"):
         read_dataset("nobody/nothing", "train")
     (tmp_path / "short.csv").write_text("image_path,positive,negated_positive,negative\na.png,a,b,c\n")
