@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from transformers.utils.generic import can_return_tuple
 from .configuration_phyclip import PhyClipConfig
 from .lorentz import expmap0, pairwise_product_inner, product_distance, radius
 from .lorentz_pairwise import pairwise_product_distance
+from .objectives import no_features
 from .phyclip_objectives import phyclip_objective
 from .poincare import full_precision
 
@@ -45,6 +47,8 @@ class PhyClipOutput(ModelOutput):
             Points of the phrases that name the boxes.
         loss_terms (`dict[str, torch.Tensor]`, *optional*, returned when `return_loss` is `True`):
             The unweighted terms of the loss by name, detached scalars.
+        effective_negatives (`dict[str, torch.Tensor]`, *optional*, likewise):
+            With how many negatives a row is compared on average, by term.
     """
 
     loss: torch.Tensor | None = None
@@ -55,6 +59,7 @@ class PhyClipOutput(ModelOutput):
     box_image_embeds: torch.Tensor | None = None
     box_text_embeds: torch.Tensor | None = None
     loss_terms: dict[str, torch.Tensor] | None = None
+    effective_negatives: dict[str, torch.Tensor] | None = None
 
 
 def sincos_position_table(width: int, rows: int, columns: int) -> torch.Tensor:
@@ -418,9 +423,44 @@ class PhyClipModel(PhyClipPreTrainedModel):
 
     def _encode(self, input_ids, attention_mask, pixel_values, text_kwargs, image_kwargs) -> tuple:
         """Points `(n, k, d)` of images and of texts."""
-        images = self.get_image_features(pixel_values, **image_kwargs).pooler_output
-        texts = self.get_text_features(input_ids, attention_mask, **text_kwargs).pooler_output
+        if len(pixel_values):
+            images = self.get_image_features(pixel_values, **image_kwargs).pooler_output
+            texts = self.get_text_features(input_ids, attention_mask, **text_kwargs).pooler_output
+        else:  # this process has no rows where others have some
+            images = texts = no_features(self, self.config.projection_dim)
         return self._points(images, self.geometry.log_image_scales), self._points(texts, self.geometry.log_text_scales)
+
+    def loss_from_embeds(self, embeds: Mapping[str, torch.Tensor | None], gather: bool = False, **inputs) -> dict:
+        """The loss of embeddings that are at hand: what `forward` computes after the towers.
+
+        Args:
+            embeds: points `(B, projection_dim)` by their names in [`PhyClipOutput`], as `forward` returns them.
+            gather: as in `forward`.
+            inputs: inputs of `forward`; this loss reads none.
+
+        Returns:
+            `loss`, `loss_terms` and `effective_negatives` of [`PhyClipOutput`].
+
+        Raises:
+            ValueError: see `phyclip_objective`.
+        """
+        config, counts = self.config, {}
+        names = ("image_embeds", "text_embeds", "box_image_embeds", "box_text_embeds")
+        points = (None if embeds.get(name) is None else self.factors(embeds[name]) for name in names)
+        loss, terms = phyclip_objective(
+            *points,
+            logit_scale=self.logit_scale.exp(),
+            c=self.curvatures,
+            product=config.product,
+            box_targets=config.box_targets,
+            entail_weight=config.entail_weight,
+            min_radius=config.min_radius,
+            margin_inter=config.margin_inter,
+            margin_intra=config.margin_intra,
+            gather=gather,
+            counts=counts,
+        )
+        return {"loss": loss, "loss_terms": terms, "effective_negatives": counts}
 
     @can_return_tuple
     def forward(
@@ -449,7 +489,8 @@ class PhyClipModel(PhyClipPreTrainedModel):
             box_input_ids, box_attention_mask: `(B, L_box)` tokens of the phrases that name the boxes, one a pair.
             return_loss: whether to compute the loss; there must then be one text an image.
             return_logits: whether to compute the logits. A training loop that reads the loss alone saves a B×B matrix.
-            gather: take candidates from all processes; needs equally many rows on each.
+            gather: take candidates from all processes, which may hold different numbers of rows; the mean over them
+                of the loss is that of all rows.
             interpolate_pos_encoding: passed to the image tower.
             kwargs: passed to both towers.
 
@@ -488,36 +529,15 @@ class PhyClipModel(PhyClipPreTrainedModel):
                 box_input_ids, box_attention_mask, box_pixel_values, kwargs, image_kwargs
             )
 
-        loss, terms, logits = None, None, None
-        config = self.config
-        if return_loss:
-            loss, terms = phyclip_objective(
-                image,
-                text,
-                box_image,
-                box_text,
-                logit_scale=self.logit_scale.exp(),
-                c=self.curvatures,
-                product=config.product,
-                box_targets=config.box_targets,
-                entail_weight=config.entail_weight,
-                min_radius=config.min_radius,
-                margin_inter=config.margin_inter,
-                margin_intra=config.margin_intra,
-                gather=gather,
-            )
-        image_embeds, text_embeds = image.flatten(1), text.flatten(1)
+        embeds = {"image_embeds": image.flatten(1), "text_embeds": text.flatten(1)}
+        if has_boxes:
+            embeds |= {"box_image_embeds": box_image.flatten(1), "box_text_embeds": box_text.flatten(1)}
+        losses = self.loss_from_embeds(embeds, gather) if return_loss else {}
+        logits = None
         if return_logits:
-            logits = self.logit_scale.exp() * self.similarity(image_embeds, text_embeds)
+            logits = self.logit_scale.exp() * self.similarity(embeds["image_embeds"], embeds["text_embeds"])
         return PhyClipOutput(
-            loss=loss,
-            logits_per_image=logits,
-            logits_per_text=None if logits is None else logits.T,
-            image_embeds=image_embeds,
-            text_embeds=text_embeds,
-            box_image_embeds=box_image.flatten(1) if has_boxes else None,
-            box_text_embeds=box_text.flatten(1) if has_boxes else None,
-            loss_terms=terms,
+            logits_per_image=logits, logits_per_text=None if logits is None else logits.T, **embeds, **losses
         )
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):

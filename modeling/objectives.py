@@ -2,8 +2,9 @@
 
 HanCLIP, "A Family of Hyperbolic Angular Negation Vision Language Models", describes its terms in words; each docstring
 gives the formula used here. Local anchors (the B rows of this process, shape `(B, ...)`) are scored against candidates
-gathered from all W processes (M = W·B columns, in rank order), so the mean over processes of the loss, and after DDP's
-averaging its gradient, equal those of one process that holds all rows.
+gathered from all W processes (M columns, in rank order). The processes may hold different numbers of rows, also none:
+each counts its rows by their share of all, so that the mean over processes of the loss, and after DDP's averaging its
+gradient, equal those of one process that holds all rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as dist_functional
 import torch.nn.functional as F
+from torch import nn
 
 from .poincare import distance, full_precision, mobius_add, pairwise_distance
 
@@ -39,6 +41,16 @@ TEACHER_INPUTS = (
     "denied_negative",
 )
 
+# Ids of the concepts in images and captions, by which false negatives are known.
+CONCEPT_INPUTS = (
+    "image_concepts",
+    "negative_image_concepts",
+    "negated_positive_required",
+    "negated_positive_excluded",
+    "negative_required",
+    "negative_excluded",
+)
+
 # Below this length (the unit being the sphere's or the ball's radius) a difference of two embeddings has no direction
 # worth learning from: rounding noise would be amplified by its inverse.
 DEGENERATE_LENGTH = 1e-4
@@ -48,32 +60,104 @@ def _is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+class GatheredRows:
+    """Where the rows of this process are among those of all, in rank order.
+
+    Args:
+        count (`int`): B, the rows of this process; 0 is possible, and the others may hold other numbers.
+        device (`torch.device`): where tensors of rows are.
+        gather (`bool`): look at all processes; without a process group there is this one alone. Every process must
+            then come here.
+
+    Attributes:
+        own (`int`): rows of this process.
+        sizes (`list[int]`): rows of each process.
+        offset (`int`): rows of the processes before this one.
+        weight (`float`, *optional*): what one row of this process counts in a loss whose mean over the processes, as
+            DistributedDataParallel takes it, is the mean over all rows. `None` for one process: a plain mean.
+    """
+
+    def __init__(self, count: int, device: torch.device | str | None = None, gather: bool = False):
+        self.own, self.sizes, self.offset, self.weight = count, [count], 0, None
+        self._is_gathered = gather and _is_distributed()
+        if self._is_gathered:
+            mine = torch.tensor([count], device=device)
+            sizes = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+            dist.all_gather(sizes, mine)
+            self.sizes = torch.cat(sizes).tolist()
+            self.offset = sum(self.sizes[: dist.get_rank()])
+            self.weight = len(self.sizes) / max(1, self.total)
+
+    @property
+    def total(self) -> int:
+        """Rows of all processes, M."""
+        return sum(self.sizes)
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Rows of all processes; gradients flow back to the process that owns them.
+
+        Args:
+            x: `(B, ...)`, of one shape but for B on every process.
+
+        Returns:
+            `(M, ...)` in rank order; own rows start at `offset`. `x` itself for one process.
+        """
+        if not self._is_gathered:
+            return x
+        # A collective wants one shape, so the short ones are filled up, and what was filled in is cut off.
+        missing = max(1, *self.sizes) - len(x)
+        filled = torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x
+        pieces = dist_functional.all_gather(filled)
+        return torch.cat([piece[:size] for piece, size in zip(pieces, self.sizes, strict=True)])
+
+    def gather_ids(self, ids: torch.Tensor) -> torch.Tensor:
+        """The same for `(B, K)` ids whose padded width K may differ between processes; -1 fills up."""
+        if not self._is_gathered:
+            return ids
+        width = torch.tensor(ids.shape[1], device=ids.device)
+        dist.all_reduce(width, op=dist.ReduceOp.MAX)
+        return self.gather(F.pad(ids, (0, int(width) - ids.shape[1]), value=-1))
+
+    def mean(self, values: torch.Tensor, per_row: int = 1) -> torch.Tensor:
+        """What this process adds to the mean over all rows: the mean over the processes of it is that mean.
+
+        Args:
+            values: `(per_row · B, ...)`.
+            per_row: how many of the values belong to one row.
+
+        Returns:
+            Scalar or, of values with further axes, `(...)`; 0 if there are no rows.
+        """
+        return values.mean(dim=0) if self.weight is None else values.sum(dim=0) * (self.weight / per_row)
+
+
 def gather_with_grad(x: torch.Tensor) -> torch.Tensor:
     """All-gather along the first axis through which gradients flow back to the process that owns the rows.
 
     Args:
-        x: `(B, ...)`, of the same shape on every process.
+        x: `(B, ...)`, of one shape but for B on every process.
 
     Returns:
-        `(W·B, ...)` in rank order; own rows start at `rank * B`. `x` itself without torch.distributed.
+        `(M, ...)` in rank order, see [`GatheredRows`]. `x` itself without torch.distributed.
     """
-    return torch.cat(dist_functional.all_gather(x)) if _is_distributed() else x
+    return GatheredRows(len(x), x.device, gather=True).gather(x)
 
 
-def _gather_ids(ids: torch.Tensor) -> torch.Tensor:
-    """Gathers `(B, K)` ids whose padded width K may differ between processes."""
-    if not _is_distributed():
-        return ids
-    width = torch.tensor(ids.shape[1], device=ids.device)
-    dist.all_reduce(width, op=dist.ReduceOp.MAX)
-    ids = F.pad(ids, (0, int(width) - ids.shape[1]), value=-1).contiguous()
-    gathered = [torch.empty_like(ids) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, ids)
-    return torch.cat(gathered)
+def no_features(model: nn.Module, width: int) -> torch.Tensor:
+    """Features of a batch without rows, that hang on every parameter with a gradient of zero.
 
+    The towers of transformers take no empty batch, but DistributedDataParallel waits for a gradient of each parameter.
 
-def _row_offset(rows: int, gather: bool) -> int:
-    return dist.get_rank() * rows if gather and _is_distributed() else 0
+    Args:
+        model: the model, of which the features get the device and dtype of the first parameter.
+        width: numbers of a row.
+
+    Returns:
+        `(0, width)`.
+    """
+    first = next(model.parameters())
+    nothing = sum(parameter.flatten()[:0].sum() for parameter in model.parameters() if parameter.requires_grad)
+    return nothing + first.new_zeros(0, width)
 
 
 def _mean_over_valid(values: torch.Tensor, valid: torch.Tensor, gather: bool) -> torch.Tensor:
@@ -129,6 +213,7 @@ def symmetric_info_nce(
     targets: torch.Tensor | None = None,
     ignore_per_image: torch.Tensor | None = None,
     ignore_per_text: torch.Tensor | None = None,
+    row_weight: float | None = None,
 ) -> torch.Tensor:
     """Symmetric InfoNCE of CLIP (Radford et al. 2021, figure 3), https://arxiv.org/abs/2103.00020.
 
@@ -139,9 +224,10 @@ def symmetric_info_nce(
         ignore_per_image: `(B, M)` bool, pairs left out of the denominator because they match too (known false
             negatives). The target's own entry is never left out.
         ignore_per_text: `(B, M)` bool, likewise.
+        row_weight: what each row counts, see [`GatheredRows`]; default 1/B.
 
     Returns:
-        Scalar, the mean over the rows of both directions.
+        Scalar, the mean over the rows of both directions, or with `row_weight` their weighted sum.
 
     Raises:
         ValueError: if the two logit matrices differ in shape.
@@ -158,7 +244,9 @@ def symmetric_info_nce(
         if ignore is not None:
             ignore = ignore.scatter(1, targets[:, None], False)
             logits = logits.masked_fill(ignore, float("-inf"))
-        return F.cross_entropy(logits, targets)
+        if row_weight is None:
+            return F.cross_entropy(logits, targets)
+        return row_weight * F.cross_entropy(logits, targets, reduction="sum")
 
     return (cross_entropy(logits_per_image, ignore_per_image) + cross_entropy(logits_per_text, ignore_per_text)) / 2
 
@@ -174,6 +262,7 @@ def contrastive_loss(
     ignore_per_image: torch.Tensor | None = None,
     ignore_per_text: torch.Tensor | None = None,
     gather: bool = False,
+    counts: dict[str, torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """[`symmetric_info_nce`] between the points of images and of their captions.
 
@@ -182,28 +271,54 @@ def contrastive_loss(
         logit_scale: 1/τ > 0.
         similarity, c: see [`pairwise_similarity`].
         ignore_per_image, ignore_per_text: `(B, M)` bool, see [`symmetric_info_nce`].
-        gather: take the candidates from all processes, M = W·B; else M = B.
+        gather: take the candidates from all processes; else M = B.
+        counts: if given, gets under `"contrastive"` the mean number of negatives that a row is compared with.
 
     Returns:
-        Scalar, the mean over the local rows of both directions.
+        Scalar, the mean over the rows of both directions; with `gather` the mean over the processes of it is that.
 
     Raises:
         ValueError: if there are not as many texts as images.
     """
     if len(image) != len(text):
         raise ValueError(f"the contrastive loss needs one text per image, got {len(image)} images, {len(text)} texts")
-    all_images, all_texts = (gather_with_grad(image), gather_with_grad(text)) if gather else (image, text)
+    rows, ignore = GatheredRows(len(image), image.device, gather), (ignore_per_image, ignore_per_text)
+    if counts is not None:
+        counts["contrastive"] = _mean_negatives(rows, image.device, rows.total - 1, *ignore)
+    return _contrastive_loss(image, text, rows, logit_scale, similarity, c, *ignore)
+
+
+def _mean_negatives(
+    rows: GatheredRows, device: torch.device, candidates: int, *ignores: torch.Tensor | None
+) -> torch.Tensor:
+    """How many of its `candidates` a row is compared with on average, where each of `ignores`, one a direction, leaves
+    some out, though never the own one."""
+    own = torch.arange(rows.own, device=device)[:, None] + rows.offset
+    left = [
+        torch.full((rows.own,), float(candidates), device=device)
+        if ignore is None
+        else candidates - ignore.scatter(1, own, False).sum(dim=1, dtype=torch.float32)
+        for ignore in ignores
+    ]
+    return rows.mean(sum(left) / len(left))
+
+
+def _contrastive_loss(image, text, rows: GatheredRows, logit_scale, similarity, c, *ignore) -> torch.Tensor:
+    all_images, all_texts = rows.gather(image), rows.gather(text)
     return symmetric_info_nce(
         logit_scale * pairwise_similarity(image, all_texts, similarity, c),
         logit_scale * pairwise_similarity(text, all_images, similarity, c),
-        torch.arange(len(image), device=image.device) + _row_offset(len(image), gather),
-        ignore_per_image,
-        ignore_per_text,
+        torch.arange(len(image), device=image.device) + rows.offset,
+        *ignore,
+        row_weight=rows.weight,
     )
 
 
 def negative_denominator(
-    positive_logits: torch.Tensor, negative_logits: torch.Tensor, ignore: torch.Tensor | None = None
+    positive_logits: torch.Tensor,
+    negative_logits: torch.Tensor,
+    ignore: torch.Tensor | None = None,
+    row_weight: float | None = None,
 ) -> torch.Tensor:
     """-log [eᵖ / (eᵖ + Σⱼ eⁿʲ)] = softplus(logsumexp(n) - p): only true negatives stand beside the positive.
 
@@ -211,16 +326,19 @@ def negative_denominator(
         positive_logits: `(B,)`.
         negative_logits: `(B, M)`.
         ignore: `(B, M)` bool, negatives left out; a row without any left costs 0.
+        row_weight: what each row counts, see [`GatheredRows`]; default 1/B.
 
     Returns:
-        Scalar, the mean over all B rows.
+        Scalar, the mean over all B rows, or with `row_weight` their weighted sum.
     """
     if ignore is None:
-        return F.softplus(negative_logits.logsumexp(dim=1) - positive_logits).mean()
-    empty = ignore.all(dim=1)
-    # logsumexp of nothing but -inf has a NaN gradient, so an empty row keeps its logits and its result is dropped.
-    kept = negative_logits.masked_fill(ignore & ~empty[:, None], float("-inf"))
-    return torch.where(empty, 0, F.softplus(kept.logsumexp(dim=1) - positive_logits)).mean()
+        costs = F.softplus(negative_logits.logsumexp(dim=1) - positive_logits)
+    else:
+        empty = ignore.all(dim=1)
+        # logsumexp of nothing but -inf has a NaN gradient, so an empty row keeps its logits and its result is dropped.
+        kept = negative_logits.masked_fill(ignore & ~empty[:, None], float("-inf"))
+        costs = torch.where(empty, 0, F.softplus(kept.logsumexp(dim=1) - positive_logits))
+    return costs.mean() if row_weight is None else row_weight * costs.sum()
 
 
 @full_precision
@@ -333,6 +451,7 @@ def hanclip_objective(
     weights: Mapping[str, float] | None = None,
     concepts: Mapping[str, torch.Tensor] | None = None,
     gather: bool = False,
+    counts: dict[str, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """HanCLIP's loss L_hc + α L_at over quadruplets (I, P, P', N), with five optional terms of this library.
 
@@ -374,11 +493,13 @@ def hanclip_objective(
         concepts: int64 ids padded with -1, by name: `image_concepts` and `negative_image_concepts` `(B, P)`,
             `negated_positive_required`, `negated_positive_excluded`, `negative_required` and `negative_excluded`
             `(B, K)`. A mask is made only where all three tensors that it needs are given.
-        gather: take the candidates from all processes; every process must then bring the same number of rows and the
-            same optional inputs.
+        gather: take the candidates from all processes; every process must then bring the same optional inputs, but
+            any number of rows, also none.
+        counts: if given, is filled with the mean number of negatives that a row is compared with, by term.
 
     Returns:
-        The weighted sum, a scalar with gradient, and the unweighted terms by name, detached.
+        The weighted sum, a scalar with gradient, and the unweighted terms by name, detached. With `gather` the means
+        over the processes of these are the values of all rows.
 
     Raises:
         ValueError: for an unknown term or option, or if a term has a weight but not its input.
@@ -414,9 +535,9 @@ def hanclip_objective(
         raise ValueError(f"the embeddings of a batch of quadruplets must have equally many rows, got {rows}")
 
     concepts = concepts or {}
-    targets = torch.arange(len(image), device=image.device) + _row_offset(len(image), gather)
-    all_ids = _gather_ids if gather else lambda ids: ids
-    geometry = {"logit_scale": logit_scale, "similarity": similarity, "c": c}
+    batch = GatheredRows(len(image), image.device, gather)
+    targets = torch.arange(len(image), device=image.device) + batch.offset
+    counts = {} if counts is None else counts
 
     def truth(images, captions, gather_images=False):
         """(local, all) bool: which pairs are known to match; None if the concepts do not say."""
@@ -425,37 +546,37 @@ def hanclip_objective(
             return None
         present, required, excluded = (concepts[name] for name in names)
         if gather_images:
-            return concept_truth(all_ids(present), required, excluded).T
-        return concept_truth(present, all_ids(required), all_ids(excluded))
+            return concept_truth(batch.gather_ids(present), required, excluded).T
+        return concept_truth(present, batch.gather_ids(required), batch.gather_ids(excluded))
 
-    def denominator(anchor, partner, others, ignore=None):
+    def contrast(term, text, *ignores):
+        counts[term] = _mean_negatives(batch, image.device, batch.total - 1, *ignores)
+        return _contrastive_loss(image, text, batch, logit_scale, similarity, c, *ignores)
+
+    def denominator(term, anchor, partner, others, ignore=None):
         positive_logits = logit_scale * paired_similarity(anchor, partner, similarity, c)
         if negatives == "own":
-            return negative_denominator(
-                positive_logits, logit_scale * paired_similarity(anchor, others, similarity, c)[:, None]
-            )
-        if ignore is not None:
-            ignore = ignore.scatter(1, targets[:, None], False)
-        others = gather_with_grad(others) if gather else others
-        return negative_denominator(
-            positive_logits, logit_scale * pairwise_similarity(anchor, others, similarity, c), ignore
-        )
+            logits, ignore = logit_scale * paired_similarity(anchor, others, similarity, c)[:, None], None
+        else:
+            if ignore is not None:
+                ignore = ignore.scatter(1, targets[:, None], False)
+            logits = logit_scale * pairwise_similarity(anchor, batch.gather(others), similarity, c)
+        counts[term] = _mean_negatives(batch, image.device, 1 if negatives == "own" else batch.total, ignore)
+        return negative_denominator(positive_logits, logits, ignore, batch.weight)
 
     terms = {}
     if weights["align"]:
-        terms["align"] = contrastive_loss(
-            image,
+        terms["align"] = contrast(
+            "align",
             negated_positive,
-            **geometry,
-            ignore_per_image=truth("image_concepts", "negated_positive"),
-            ignore_per_text=truth("image_concepts", "negated_positive", gather_images=True),
-            gather=gather,
+            truth("image_concepts", "negated_positive"),
+            truth("image_concepts", "negated_positive", gather_images=True),
         )
     if weights["image_vs_negative"]:
         ignore = truth("image_concepts", "negative") if negatives == "batch" else None
-        terms["image_vs_negative"] = denominator(image, negated_positive, negative, ignore)
+        terms["image_vs_negative"] = denominator("image_vs_negative", image, negated_positive, negative, ignore)
     if weights["text_vs_negative"]:
-        terms["text_vs_negative"] = denominator(negated_positive, positive, negative)
+        terms["text_vs_negative"] = denominator("text_vs_negative", negated_positive, positive, negative)
     if weights["angular_positive"] or weights["angular_negative"]:
         angular = angular_triplet_negation_loss(
             positive, negated_positive, negative, angular_form, angular_space, c, gather
@@ -467,20 +588,20 @@ def hanclip_objective(
         ignore = None
         if negatives == "batch":
             ignore = truth("negative_image_concepts", "negated_positive", gather_images=True)
-        terms["exclusion"] = denominator(negated_positive, image, negative_image, ignore)
+        terms["exclusion"] = denominator("exclusion", negated_positive, image, negative_image, ignore)
     if weights["affirmative"]:
-        terms["affirmative"] = contrastive_loss(image, positive, **geometry, gather=gather)
+        terms["affirmative"] = contrast("affirmative", positive, None, None)
     if weights["distill"]:
-        terms["distill"] = (1 - F.cosine_similarity(positive, reference_positive, dim=-1)).mean()
+        terms["distill"] = batch.mean(1 - F.cosine_similarity(positive, reference_positive, dim=-1))
     if weights["teacher"] or weights["denial"]:
         captions = torch.cat([negated_positive, negative])
         references = torch.cat([teacher[name] for name in TEACHER_INPUTS[:2]])
         if weights["teacher"]:
-            terms["teacher"] = (1 - F.cosine_similarity(captions, references, dim=-1)).mean()
+            terms["teacher"] = batch.mean(1 - F.cosine_similarity(captions, references, dim=-1), per_row=2)
         if weights["denial"]:
             denied = torch.cat([teacher[name] for name in TEACHER_INPUTS[2:]])
             here, there = ((F.normalize(x, dim=-1) * denied).sum(dim=-1) for x in (captions, references))
-            terms["denial"] = (here - there).square().mean()
+            terms["denial"] = batch.mean((here - there).square(), per_row=2)
 
     # Starting from a zero that hangs on the input, so that a loss without any term can still be differentiated.
     loss = sum((weights[name] * value for name, value in terms.items()), start=image.sum() * 0)
@@ -488,14 +609,17 @@ def hanclip_objective(
 
 
 __all__ = [
+    "CONCEPT_INPUTS",
     "TEACHER_INPUTS",
     "TERM_WEIGHTS",
+    "GatheredRows",
     "angular_triplet_negation_loss",
     "concept_truth",
     "contrastive_loss",
     "gather_with_grad",
     "hanclip_objective",
     "negative_denominator",
+    "no_features",
     "paired_similarity",
     "pairwise_similarity",
     "symmetric_info_nce",

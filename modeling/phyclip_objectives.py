@@ -12,8 +12,8 @@ boxes the four entailment terms are summed and halved.
 | PHyCLIP | 64 | yes | 0.7 | `"full"` (code) or `"boxes"` (paper) |
 
 Points are space components `(B, k, d)`, see `lorentz.py`. Local rows are scored against candidates gathered from all W
-processes (M = W·B columns, in rank order), as in `objectives.py`: the mean over processes of loss and gradient equals
-that of one process that holds all rows.
+processes (M columns, in rank order; any number of rows a process), as in `objectives.py`: the mean over processes of
+loss and gradient equals that of one process that holds all rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 from .lorentz import exterior_angle, half_aperture
 from .lorentz_pairwise import pairwise_product_distance
-from .objectives import _is_distributed, _row_offset, gather_with_grad
+from .objectives import GatheredRows, _mean_negatives
 from .poincare import full_precision
 
 # Numbers of each array of points whose entailment is computed at a time: few fit a CPU's cache, many keep a GPU busy.
@@ -61,13 +61,18 @@ def _gradient_now(function, *tensors: torch.Tensor) -> torch.Tensor:
 
 class _CrossEntropy(torch.autograd.Function):
     """Cross entropy of the rows of `logits` `(n, m)`, or the mean of it and that of the columns (`both`, n = m), as
-    `F.cross_entropy` has it, but keeping no second matrix for the backward pass."""
+    `F.cross_entropy` has it, but keeping no second matrix for the backward pass. A row counts `weight`, or 1/n."""
 
     @staticmethod
-    def forward(ctx, logits, targets, both):
+    def forward(ctx, logits, targets, both, weight):
         normalisers = [logits.logsumexp(dim, keepdim=True) for dim in ((1, 0) if both else (1,))]
         ctx.save_for_backward(logits, targets, *normalisers)
-        return sum(one.mean() for one in normalisers) / len(normalisers) - logits.gather(1, targets[:, None]).mean()
+        ctx.weight = weight
+
+        def mean(values):
+            return values.mean() if weight is None else values.sum() * weight
+
+        return sum(mean(one) for one in normalisers) / len(normalisers) - mean(logits.gather(1, targets[:, None]))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -76,7 +81,9 @@ class _CrossEntropy(torch.autograd.Function):
         probability = sum((logits - one).exp_() for one in normalisers)
         right = probability.new_full((len(logits), 1), -len(normalisers))
         gradient = probability.scatter_add_(1, targets[:, None], right)
-        return gradient.mul_(grad / (len(normalisers) * len(logits))), None, None
+        if ctx.weight is None:
+            return gradient.mul_(grad / (len(normalisers) * len(logits))), None, None, None
+        return gradient.mul_(grad * (ctx.weight / len(normalisers))), None, None, None
 
 
 @full_precision
@@ -90,6 +97,7 @@ def product_info_nce(
     c: float | torch.Tensor = 1.0,
     product: str = "l1",
     offset: int = 0,
+    row_weight: float | None = None,
 ) -> torch.Tensor:
     """[`symmetric_info_nce`] of the logits -d(x, y)/τ, d being the distance of the product.
 
@@ -101,9 +109,11 @@ def product_info_nce(
         logit_scale: 1/τ > 0.
         c, product: see [`pairwise_product_distance`].
         offset: the candidate in row `offset + i` is the partner of row i.
+        row_weight: what each row counts, see [`GatheredRows`]; default 1/B.
 
     Returns:
-        Scalar, the mean over the rows of both directions, with gradients of first order.
+        Scalar, the mean over the rows of both directions, or with `row_weight` their weighted sum, with gradients of
+        first order.
 
     Raises:
         ValueError: see [`pairwise_product_distance`], or if there are not as many texts as images.
@@ -112,7 +122,8 @@ def product_info_nce(
     scalars = [torch.as_tensor(scalar, dtype=image.dtype, device=image.device) for scalar in (logit_scale, c)]
 
     def loss(logit_scale, c, x, y, *, both):
-        return _CrossEntropy.apply(-logit_scale * pairwise_product_distance(x, y, c, product), targets, both)
+        logits = -logit_scale * pairwise_product_distance(x, y, c, product)
+        return _CrossEntropy.apply(logits, targets, both, row_weight)
 
     once = all_images is None and all_texts is None
     all_images, all_texts = (image if all_images is None else all_images), (text if all_texts is None else all_texts)
@@ -142,6 +153,7 @@ def entailment_loss(
     c: float | torch.Tensor = 1.0,
     margin: float = 1.0,
     min_radius: float = 0.1,
+    row_weight: float | None = None,
 ) -> torch.Tensor:
     """How far `specific` ⪯ `general` fails: max(0, φ - η ω), φ the exterior angle at y, ω its half-aperture.
 
@@ -153,6 +165,7 @@ def entailment_loss(
         c: negative curvature, a number or `(k,)`.
         margin: η ≥ 0.
         min_radius: K > 0 of [`half_aperture`].
+        row_weight: what each row counts, see [`GatheredRows`]; by default they count alike and 1 together.
 
     Returns:
         Scalar, the mean over rows and factors, with gradients of first order.
@@ -169,7 +182,10 @@ def entailment_loss(
 
     step = max(1, AT_A_TIME["cpu" if c.device.type == "cpu" else "other"] // max(1, general[:1].numel()))
     pieces = zip(specific.split(step), general.split(step), strict=True)
-    return sum(_gradient_now(violation, c, *piece) for piece in pieces) / general.shape[:-1].numel()
+    total = sum(_gradient_now(violation, c, *piece) for piece in pieces)
+    if row_weight is None:
+        return total / general.shape[:-1].numel()
+    return total * (row_weight / general.shape[-2])
 
 
 @torch.compiler.disable  # its gradients are computed with its values, in C functions among others
@@ -189,6 +205,7 @@ def phyclip_objective(
     margin_inter: float = 0.7,
     margin_intra: float = 1.2,
     gather: bool = False,
+    counts: dict[str, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """L_cont + γ L_ent over images I and texts T, with, if given, a crop I' of each image and its phrase T'.
 
@@ -215,8 +232,9 @@ def phyclip_objective(
         min_radius: K > 0 of [`half_aperture`].
         margin_inter: η ≥ 0 between text and image.
         margin_intra: η ≥ 0 within a modality, between box and whole.
-        gather: take the candidates from all processes; every process must then bring the same number of rows, and
-            boxes if one does.
+        gather: take the candidates from all processes; every process must then bring boxes if one does, but any
+            number of rows, also none. The means over the processes of what is returned are then the values of all.
+        counts: if given, is filled with the mean number of negatives that a row is compared with, by term.
 
     Returns:
         The loss, a scalar with gradient, and detached scalars by name: `contrastive` and `entailment` as in the table
@@ -239,15 +257,19 @@ def phyclip_objective(
     if image.ndim != 3 or len(set(shapes.values())) > 1:
         raise ValueError(f"the points of a batch must all have one shape (B, k, d), got {shapes}")
 
-    gather = gather and _is_distributed()
-    options = {"logit_scale": logit_scale, "c": c, "product": product, "offset": _row_offset(len(image), gather)}
-    candidates = (gather_with_grad(image), gather_with_grad(text)) if gather else (None, None)
+    rows = GatheredRows(len(image), image.device, gather)
+    alone = rows.weight is None
+    options = {"logit_scale": logit_scale, "c": c, "product": product}
+    options |= {"offset": rows.offset, "row_weight": rows.weight}
+    candidates = (None, None) if alone else (rows.gather(image), rows.gather(text))
     contrastive = product_info_nce(image, text, *candidates, **options)
+    if counts is not None:
+        counts["contrastive"] = _mean_negatives(rows, image.device, rows.total - 1, None)
     if boxes:
         if box_targets == "full":
-            candidates = candidates if gather else (image, text)
-        elif gather:
-            candidates = gather_with_grad(box_image), gather_with_grad(box_text)
+            candidates = (image, text) if alone else candidates
+        elif not alone:
+            candidates = rows.gather(box_image), rows.gather(box_text)
         contrastive = (contrastive + product_info_nce(box_image, box_text, *candidates, **options)) / 2
     loss, terms = contrastive, {"contrastive": contrastive}
     if entail_weight:
@@ -260,7 +282,7 @@ def phyclip_objective(
                 "entail_box_text_text": (text, box_text, margin_intra),
             }
         violations = {
-            name: entailment_loss(specific, general, c=c, margin=margin, min_radius=min_radius)
+            name: entailment_loss(specific, general, c=c, margin=margin, min_radius=min_radius, row_weight=rows.weight)
             for name, (specific, general, margin) in relations.items()
         }
         entailment = sum(violations.values()) / (2 if boxes else 1)

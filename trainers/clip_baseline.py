@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
 from transformers import CLIPModel
 
 from negation_clip.modeling.modeling_phyclip import PhyClipOutput
-from negation_clip.modeling.objectives import contrastive_loss, pairwise_similarity
+from negation_clip.modeling.objectives import contrastive_loss, no_features, pairwise_similarity
 
 
 class ClipWithBoxes(CLIPModel):
@@ -43,29 +44,32 @@ class ClipWithBoxes(CLIPModel):
             [`PhyClipOutput`], its embeddings of length 1.
         """
         image, text = self._embed(pixel_values, input_ids, attention_mask)
-        box_image, box_text, loss, terms, logits = None, None, None, None, None
+        embeds, logits = {"image_embeds": image, "text_embeds": text}, None
         if box_input_ids is not None:
             box_image, box_text = self._embed(box_pixel_values, box_input_ids, box_attention_mask)
-        if return_loss:
-            options = {"logit_scale": self.logit_scale.exp(), "similarity": "cosine", "gather": gather}
-            loss = contrastive_loss(image, text, **options)
-            if box_image is not None:
-                loss = (loss + contrastive_loss(box_image, box_text, **options)) / 2
-            terms = {"contrastive": loss.detach()}
+            embeds |= {"box_image_embeds": box_image, "box_text_embeds": box_text}
+        losses = self.loss_from_embeds(embeds, gather) if return_loss else {}
         if return_logits:
             logits = self.logit_scale.exp() * pairwise_similarity(image, text, "cosine")
         return PhyClipOutput(
-            loss=loss,
-            logits_per_image=logits,
-            logits_per_text=None if logits is None else logits.T,
-            image_embeds=image,
-            text_embeds=text,
-            box_image_embeds=box_image,
-            box_text_embeds=box_text,
-            loss_terms=terms,
+            logits_per_image=logits, logits_per_text=None if logits is None else logits.T, **embeds, **losses
         )
 
+    def loss_from_embeds(self, embeds: Mapping[str, torch.Tensor], gather: bool = False, **inputs) -> dict:
+        """The loss of embeddings that are at hand; see `PhyClipModel.loss_from_embeds`."""
+        options = {"logit_scale": self.logit_scale.exp(), "similarity": "cosine", "gather": gather}
+        counts: dict[str, torch.Tensor] = {}
+        loss = contrastive_loss(embeds["image_embeds"], embeds["text_embeds"], **options, counts=counts)
+        if embeds.get("box_image_embeds") is not None:
+            boxes = contrastive_loss(embeds["box_image_embeds"], embeds["box_text_embeds"], **options)
+            loss = (loss + boxes) / 2
+        return {"loss": loss, "loss_terms": {"contrastive": loss.detach()}, "effective_negatives": counts}
+
     def _embed(self, pixel_values, input_ids, attention_mask) -> tuple[torch.Tensor, torch.Tensor]:
-        images = self.get_image_features(pixel_values).pooler_output
-        texts = self.get_text_features(input_ids, attention_mask).pooler_output
-        return F.normalize(images.float(), dim=-1), F.normalize(texts.float(), dim=-1)
+        if len(pixel_values):
+            images = self.get_image_features(pixel_values).pooler_output
+            texts = self.get_text_features(input_ids, attention_mask).pooler_output
+        else:  # this process has no rows where others have some
+            images = texts = no_features(self, self.config.projection_dim)
+        dtype = torch.promote_types(images.dtype, torch.float32)
+        return F.normalize(images.to(dtype), dim=-1), F.normalize(texts.to(dtype), dim=-1)

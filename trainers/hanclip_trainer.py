@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from transformers import TrainerCallback, TrainerState
+from transformers.trainer_callback import ExportableState
 
 from negation_clip.evaluation import Encoder
+from negation_clip.modeling.backbone_families import family_of
 from negation_clip.modeling.modeling_hanclip import HanClipModel
+from negation_clip.modeling.objectives import GatheredRows
 
 from .collator import IMAGES, REFERENCES, ROLES, QuadrupletCollator, check_captions, check_columns
 from .contrastive import ContrastiveTrainer, ContrastiveTrainingArguments
@@ -20,11 +26,11 @@ class HanClipTrainingArguments(ContrastiveTrainingArguments):
     """`TrainingArguments` with what suits quadruplets.
 
     Differs in its defaults: `remove_unused_columns=False` (the collator needs the raw columns),
-    `dataloader_drop_last=True` (every process needs as many rows; an evaluation keeps all rows nevertheless),
+    `dataloader_drop_last=True` (a smaller last batch has fewer negatives; an evaluation keeps all rows nevertheless),
     `per_device_train_batch_size=64`, `learning_rate=1e-3` (LoRA), `lr_scheduler_type="cosine"`, `warmup_steps=0.05`.
 
     Args:
-        max_length (`int`, *optional*): tokens per caption; the model's context by default.
+        max_length, loss_chunk_size (`int`, *optional*): see [`ContrastiveTrainingArguments`].
         cache_image_features (`bool`): embed the pictures once if the image tower is frozen, instead of at every step.
             Exact as long as nothing in the image path is random; needs the features of the whole data set in memory.
         feature_cache_dir (`str`, *optional*): folder that keeps those features between runs, by model and pictures.
@@ -66,11 +72,13 @@ class HanClipTrainer(ContrastiveTrainer):
     """
 
     _tag_names = ["negation-clip", "hanclip"]
+    _embeds = ("image_embeds", "positive_embeds", "negated_positive_embeds", "negative_embeds")
 
     def __init__(
         self, model, args: HanClipTrainingArguments, processor, train_dataset=None, eval_dataset=None, **kwargs
     ):
         self.hanclip: HanClipModel = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.family = family_of(self.hanclip.config)
         encoder = Encoder(
             model,
             processor,
@@ -78,6 +86,7 @@ class HanClipTrainer(ContrastiveTrainer):
             max_length=args.max_length,
             progress=False if args.disable_tqdm else None,
             cache_dir=args.feature_cache_dir,
+            on_bad_image="raise",
         )
         if train_dataset is not None:
             train_dataset = self._prepare(train_dataset, encoder, args, "train_dataset")
@@ -94,7 +103,7 @@ class HanClipTrainer(ContrastiveTrainer):
         super().__init__(
             model=model,
             args=args,
-            data_collator=QuadrupletCollator(processor, encoder.max_length, encoder._pads_to_context),
+            data_collator=QuadrupletCollator(processor, encoder.max_length, self.family),
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processor,
@@ -124,53 +133,68 @@ class HanClipTrainer(ContrastiveTrainer):
             if isinstance(dataset.features[column], Image):
                 # Undecoded, so that a bad file can be named.
                 dataset = dataset.cast_column(column, Image(decode=False))
-        if not (columns and args.cache_image_features and self._image_tower_is_frozen(encoder)):
+        if not (columns and args.cache_image_features and self._image_tower_is_frozen()):
             return dataset
-        features = {f"{column}_features": _encode_distinct(encoder, list(dataset[column])) for column in columns}
+        features = {f"{column}_features": encoder.encode_images(list(dataset[column])) for column in columns}
         return _WithFeatures(dataset.remove_columns(columns), features)
 
-    def _image_tower_is_frozen(self, encoder: Encoder) -> bool:
-        # Asked of autograd: the names of the towers' parameters differ from family to family.
-        side = self.hanclip.config.vision_config.image_size
-        pixels = torch.zeros(1, 3, side, side, device=encoder.device, dtype=self.hanclip.dtype)
-        return not self.hanclip.get_image_features(pixels).pooler_output.requires_grad
+    def _image_tower_is_frozen(self) -> bool:
+        # What is neither the text tower's nor the geometry's may be read by the image tower, whatever it is called.
+        return not any(
+            parameter.requires_grad and self.family.side_of(name) != "text" and "geometry" not in name.split(".")
+            for name, parameter in self.hanclip.named_parameters()
+        )
 
     def get_decay_parameter_names(self, model) -> list[str]:
         """Names of the parameters that decay: none of the geometry's scalars."""
         return [name for name in super().get_decay_parameter_names(model) if "geometry" not in name.split(".")]
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """The objective over all processes; its terms are kept for the log."""
-        outputs = model(**inputs, return_loss=True, gather=self.args.world_size > 1)
-        terms = self._terms["train" if model.training else "eval"]
-        for name, value in outputs.loss_terms.items():
-            terms[name].append(value)
+    @torch.no_grad()
+    def _record(self, outputs, inputs, mode: str) -> None:
+        super()._record(outputs, inputs, mode)
         if self.hanclip.config.similarity == "poincare":
-            with torch.no_grad():
-                for role, embeds in _roles(outputs).items():
-                    terms[f"radius_{role}"].append(self.hanclip.radius(embeds).mean())
-        return (outputs.loss, outputs) if return_outputs else outputs.loss
-
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        """The loss, and the embeddings of I, P, P' and N `(B, d)` each, which the loop gathers."""
-        inputs = self._prepare_inputs(inputs)
-        with torch.no_grad(), self.compute_loss_context_manager():
-            loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
-        return self._prediction(loss, tuple(_roles(outputs).values()), prediction_loss_only)
+            radii = torch.stack([self.hanclip.radius(outputs[name]) for name in self._embeds], dim=1)
+            means = GatheredRows(len(radii), radii.device, self._gathers).mean(radii)
+            names = (f"radius_{name.removesuffix('_embeds')}" for name in self._embeds)
+            self._keep(mode, dict(zip(names, means, strict=True)))
 
     def _state_logs(self) -> dict[str, float]:
         return {"logit_scale": self.hanclip.logit_scale.exp().item()}
 
 
-def _encode_distinct(encoder: Encoder, entries: list) -> np.ndarray:
-    """Features of undecoded pictures, of which those that several rows share are embedded once."""
-    numbers: dict = {}
-    rows = [
-        numbers.setdefault((entry["bytes"], entry["path"]) if isinstance(entry, dict) else id(entry), len(numbers))
-        for entry in entries
-    ]
-    first = dict(zip(reversed(rows), range(len(rows) - 1, -1, -1), strict=True))
-    return encoder.encode_images([entries[first[number]] for number in range(len(numbers))])[rows]
+class Stopwatch(TrainerCallback, ExportableState):
+    """Keeps in every checkpoint how many seconds of training led to it, over all sessions of a run.
+
+    Args:
+        before (`float`): seconds of the earlier sessions, see [`seconds_until`].
+    """
+
+    def __init__(self, before: float = 0.0):
+        self.before, self._start = before, None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self._start = time.monotonic()
+        state.stateful_callbacks.setdefault("Stopwatch", self.state())  # absent from checkpoints without one
+
+    def state(self) -> dict:
+        """What `Trainer` writes into the checkpoint."""
+        session = 0.0 if self._start is None else time.monotonic() - self._start
+        return {"args": {"before": self.before + session}, "attributes": {}}
+
+
+def seconds_until(checkpoint: str | Path | None) -> float:
+    """Seconds of training that led to a checkpoint.
+
+    Args:
+        checkpoint (`str` or `Path`, *optional*): its folder.
+
+    Returns:
+        `float`: 0 without a checkpoint, or if no [`Stopwatch`] ran.
+    """
+    if checkpoint is None:
+        return 0.0
+    kept = TrainerState.load_from_json(str(Path(checkpoint, "trainer_state.json"))).stateful_callbacks
+    return kept.get("Stopwatch", {"args": {"before": 0.0}})["args"]["before"]
 
 
 class _WithFeatures(Dataset):
@@ -189,12 +213,3 @@ class _WithFeatures(Dataset):
         features = {name: values[indices] for name, values in self.features.items()}
         columns = self.dataset[indices] | features
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _roles(outputs) -> dict[str, torch.Tensor]:
-    return {
-        "image": outputs.image_embeds,
-        "positive": outputs.positive_embeds,
-        "negated_positive": outputs.negated_positive_embeds,
-        "negative": outputs.negative_embeds,
-    }

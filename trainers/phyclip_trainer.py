@@ -16,7 +16,7 @@ from negation_clip.modeling.modeling_phyclip import PhyClipModel
 from .contrastive import ContrastiveTrainer, ContrastiveTrainingArguments
 from .grounded_collator import GroundedCollator
 
-EMBEDS = ("image", "text", "box_image", "box_text")
+EMBEDS = ("image_embeds", "text_embeds", "box_image_embeds", "box_text_embeds")
 
 
 @dataclass
@@ -24,13 +24,13 @@ class PhyClipTrainingArguments(ContrastiveTrainingArguments):
     """`TrainingArguments` with PHyCLIP's.
 
     Differs in its defaults: `remove_unused_columns=False` (the collator needs the raw columns),
-    `dataloader_drop_last=True` (every process needs as many rows; an evaluation keeps all rows nevertheless),
+    `dataloader_drop_last=True` (a smaller last batch has fewer negatives; an evaluation keeps all rows nevertheless),
     `logging_nan_inf_filter=False` (a loss that is not finite ends the run), `per_device_train_batch_size=128`, and the
     optimizer of the paper: `learning_rate=5e-4`, `adam_beta2=0.98`, `weight_decay=0.2`,
     `lr_scheduler_type="cosine"`; `warmup_steps=0.05`, a share.
 
     Args:
-        max_length (`int`, *optional*): tokens per caption; the model's context by default.
+        max_length, loss_chunk_size (`int`, *optional*): see [`ContrastiveTrainingArguments`].
         use_boxes (`bool`, *optional*): train with the boxes that the rows hold, as is the default; without, as MERU is
             trained, they are left out.
         published_weight_decay (`bool`): let weight decay reach what it reaches in the published code; see
@@ -80,6 +80,8 @@ class PhyClipTrainer(ContrastiveTrainer):
     """
 
     _tag_names = ["negation-clip", "phyclip"]
+    _embeds = EMBEDS
+    _forward_options = {"return_logits": False}
 
     def __init__(
         self, model, args: PhyClipTrainingArguments, processor, train_dataset=None, eval_dataset=None, **kwargs
@@ -129,21 +131,16 @@ class PhyClipTrainer(ContrastiveTrainer):
             prefetch_factor=args.dataloader_prefetch_factor,
         )
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """The objective over all processes; its terms are kept for the log."""
-        outputs = model(**inputs, return_loss=True, return_logits=False, gather=self.args.world_size > 1)
-        if model.training and not torch.isfinite(outputs.loss):
+    def _record(self, outputs, inputs, mode: str) -> None:
+        if mode == "train" and not torch.isfinite(outputs.loss):
             raise FloatingPointError(self._what_is_not_finite(outputs, inputs))
-        terms = self._terms["train" if model.training else "eval"]
-        for name, value in outputs.loss_terms.items():
-            terms[name].append(value)
-        return (outputs.loss, outputs) if return_outputs else outputs.loss
+        super()._record(outputs, inputs, mode)
 
     def _what_is_not_finite(self, outputs, inputs) -> str:
         def names(tensors) -> str:
             return ", ".join(name for name, value in tensors if not torch.isfinite(value).all()) or "none"
 
-        embeds = ((name, getattr(outputs, f"{name}_embeds")) for name in EMBEDS)
+        embeds = ((name.removesuffix("_embeds"), outputs.get(name)) for name in EMBEDS)
         parameters = [name for name, value in self.model.named_parameters() if not torch.isfinite(value).all()]
         first = f", the first {parameters[0]}" if parameters else ""
         return (
@@ -152,14 +149,6 @@ class PhyClipTrainer(ContrastiveTrainer):
             f"inputs: {names((n, v) for n, v in inputs.items() if torch.is_tensor(v))}; "
             f"parameters: {len(parameters)}{first}. A lower learning rate or a longer warm-up may help"
         )
-
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        """The loss, and the embeddings of images, texts and, if there are any, boxes and phrases `(B, d)` each."""
-        inputs = self._prepare_inputs(inputs)
-        with torch.no_grad(), self.compute_loss_context_manager():
-            loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
-        embeds = (getattr(outputs, f"{name}_embeds") for name in EMBEDS)
-        return self._prediction(loss, tuple(e for e in embeds if e is not None), prediction_loss_only)
 
     def _state_logs(self) -> dict[str, float]:
         return {**geometry_logs(self.model), "seconds": round(self.seconds, 2)}

@@ -365,6 +365,51 @@ def test_two_processes_equal_one(tmp_path):
             torch.testing.assert_close((first + second) / 2, expected, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.parametrize("options", GATHERED.values(), ids=list(GATHERED))
+def test_without_a_process_group_gathering_changes_nothing(options):
+    """Bit for bit, and nobody is asked for anything."""
+    alone, gathered = (objective_and_gradients(options, slice(0, 6), gather) for gather in (False, True))
+    assert all(torch.equal(one, other) for one, other in zip(alone, gathered, strict=True))
+
+
+def test_negatives_are_counted_without_the_known_false_ones():
+    concepts, masks = concept_ids()
+    for negatives in ("batch", "own"):
+        counts, plain = {}, {}
+        for found, given in ((counts, concepts), (plain, None)):
+            options = {"weights": ALL_TERMS, "negatives": negatives, "concepts": given, "counts": found}
+            objectives.hanclip_objective(*quadruplets().values(), logit_scale=2.0, **options)
+        expected = {"align": 5, "affirmative": 5, "image_vs_negative": 6, "text_vs_negative": 6, "exclusion": 6}
+        if negatives == "own":
+            expected |= dict.fromkeys(("image_vs_negative", "text_vs_negative", "exclusion"), 1)
+        assert {name: value.item() for name, value in plain.items()} == expected
+        for name, mask in masks.items():
+            if negatives == "batch" or name == "align":
+                expected[name] -= sum(map(sum, mask)) / 6
+        assert {name: value.item() for name, value in counts.items()} == pytest.approx(expected)
+
+
+def test_a_row_weight_is_that_of_the_sum():
+    logits = torch.randn(4, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets, ignore = torch.tensor([3, 4, 5, 6]), logits > 1
+    options = (targets, ignore, ignore)
+    mean = objectives.symmetric_info_nce(logits, logits.flip(0), *options)
+    weighted = objectives.symmetric_info_nce(logits, logits.flip(0), *options, row_weight=0.5)
+    assert weighted.item() == pytest.approx(4 * 0.5 * mean.item())
+    mean = objectives.negative_denominator(logits[:, 0], logits, ignore)
+    assert objectives.negative_denominator(logits[:, 0], logits, ignore, 0.5).item() == pytest.approx(2 * mean.item())
+
+
+def test_features_of_no_rows_hang_on_every_parameter():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4)).bfloat16()
+    model[0].bias.requires_grad_(False)
+    features = objectives.no_features(model, 5)
+    assert features.shape == (0, 5) and features.dtype == torch.bfloat16
+    features.sum().backward()
+    assert model[0].bias.grad is None
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in model.parameters() if p.requires_grad)
+
+
 # --- the teacher ---------------------------------------------------------------------------------------------------
 
 

@@ -231,9 +231,9 @@ def test_features_kept_in_a_folder_are_those_of_the_model_and_pictures(tmp_path)
 
 def test_a_picture_of_several_rows_is_encoded_once(tmp_path, monkeypatch):
     data, seen = tiny_quadruplets(8), []
-    encode = Encoder.encode_images
+    features = Encoder._image_features
     monkeypatch.setattr(
-        Encoder, "encode_images", lambda self, images: seen.append(len(images)) or encode(self, images)
+        Encoder, "_image_features", lambda self, pictures: seen.append(len(pictures)) or features(self, pictures)
     )
     once = make_trainer(tmp_path, make_model(), data).train_dataset.features["image_features"]
     order = [3, 0, 3, 7, 0, 1, 2, 4, 5, 6]
