@@ -89,10 +89,10 @@ def format_table(results: Mapping) -> str:
         ValueError: if `results` has no model with measures on `test`.
     """
     models, rows = _main_table(results)
-    blocks = [f"Test split, {_unit(results)}", _aligned([["measure", *models], *rows])]
+    blocks = [f"Test split, {_unit(results)}", aligned([["measure", *models], *rows])]
     if shifted := _shifted_table(results):
         head = ["test", *(MEASURES[measure] for measure in SHIFTED_MEASURES)]
-        blocks += ["\nShifted tests, base → hanclip", _aligned([head, *([s, *cells] for s, cells in shifted.items())])]
+        blocks += ["\nShifted tests, base → hanclip", aligned([head, *([s, *cells] for s, cells in shifted.items())])]
     return "\n".join(blocks)
 
 
@@ -123,7 +123,7 @@ def plot_scores(results: Mapping, path: str | Path) -> None:
                 label.set(fontsize=8, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})
             if measure in _CHANCE:
                 axes.hlines(_CHANCE[measure], i - 0.46, i + 0.46, colors="#222222", linestyles="dashed", linewidth=1)
-        _plain(axes)
+        plain_axes(axes)
         axes.set(xlim=(-0.5, len(measures) - 0.5), ylim=(0, 112), yticks=range(0, 101, 25), ylabel="%")
         axes.set_xticks(range(len(measures)), [MEASURES[measure] for measure in measures])
     # drawn by hand, so that a model without a bar in the first group still has its entry
@@ -169,7 +169,7 @@ def plot_training(log: Sequence[Mapping], path: str | Path) -> None:
         axes.plot(*points, color="#222222" if name == "loss" else "#0072B2", linewidth=1.5, marker=marker)
         axes.set_title("loss (weighted sum)" if name == "loss" else name.replace("_", " "), fontsize=10)
         axes.margins(x=0.02)
-        _plain(axes)
+        plain_axes(axes)
     if radii:
         axes = figure.add_subplot(grid[rows, :])
         for role, points in radii.items():
@@ -178,7 +178,7 @@ def plot_training(log: Sequence[Mapping], path: str | Path) -> None:
         axes.set_title("mean Poincaré radius", fontsize=10, loc="left")
         axes.margins(x=0.02)
         axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=len(radii), frameon=False, fontsize=9)
-        _plain(axes)
+        plain_axes(axes)
     figure.supxlabel("training step", fontsize=10)
     figure.savefig(path, dpi=150)
 
@@ -207,7 +207,7 @@ def plot_radius(results: Mapping, path: str | Path) -> None:
     axes.set(ylim=(len(ROLES) - 0.5, -0.5), xlabel="distance from the centre of the Poincaré ball, mean ± std")
     axes.set_title(textwrap.fill(_radius_sentence(results), 95), fontsize=9.5, loc="left")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    _plain(axes, "x")
+    plain_axes(axes, "x")
     figure.savefig(path, dpi=150)
 
 
@@ -239,10 +239,10 @@ def write_report(
     models, rows = _main_table(results)
     settings = results.get("settings", {})
     seeds = settings.get("seeds") or list(results.get("seeds", {}))
-    page = _environment().from_string(_PAGE)
+    page = environment().from_string(_PAGE)
     html = page.render(
         title=title,
-        style=Markup(_STYLE),
+        style=Markup(STYLE),
         intro=intro or _INTRO,
         headline=_headline(results),
         tiles=_tiles(results),
@@ -254,7 +254,7 @@ def write_report(
         splits=SPLITS,
         gallery=[_gallery_row(row, i) for i, row in enumerate(gallery)],
         plots=[
-            {"name": name, "caption": _CAPTIONS.get(name, name), "uri": _data_uri(Path(file).read_bytes())}
+            {"name": name, "caption": _CAPTIONS.get(name, name), "uri": data_uri(Path(file).read_bytes())}
             for name, file in plots.items()
         ],
         first_seed=seeds[0] if len(seeds) > 1 else None,
@@ -326,7 +326,8 @@ def _shifted_table(results: Mapping) -> dict[str, list[str]]:
     return table if table.keys() - {"test"} else {}
 
 
-def _aligned(rows: list[list[str]]) -> str:
+def aligned(rows: list[list[str]]) -> str:
+    """A table as text: the first row is the header, the first column is to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: list[str]) -> str:
@@ -335,7 +336,8 @@ def _aligned(rows: list[list[str]]) -> str:
     return "\n".join([line(rows[0]), "  ".join("─" * width for width in widths), *map(line, rows[1:])])
 
 
-def _plain(axes: Axes, grid: str = "y") -> None:
+def plain_axes(axes: Axes, grid: str = "y") -> None:
+    """A plot without a box, with a grid behind what is drawn."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -408,7 +410,7 @@ def _gallery_row(row: Mapping, index: int) -> dict:
                     f"gallery[{index}][{model!r}][{rank}]: {', '.join(missing)} missing; "
                     "a picture has image, right, why and alt"
                 )
-        pictures = [{**picture, "uri": _data_uri(_png(picture["image"]))} for picture in row[model]]
+        pictures = [{**picture, "uri": data_uri(_png(picture["image"]))} for picture in row[model]]
         right = sum(bool(picture["right"]) for picture in pictures)
         found.append({"model": model, "name": name, "pictures": pictures, "right": right})
     return {"query": row["query"], "asks": row["asks"], "found": found}
@@ -420,11 +422,13 @@ def _png(image) -> bytes:
     return buffer.getvalue()
 
 
-def _data_uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+def data_uri(picture: bytes, kind: str = "png") -> str:
+    """A picture file as an address that needs no other file."""
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates of pages; whatever is put into one is escaped."""
     return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
@@ -469,7 +473,8 @@ _GLOSSARY = {
     },
 }
 
-_STYLE = """
+#: Of a page; the classes that both reports use.
+STYLE = """
 :root { color-scheme: light dark; --bg: #fafaf9; --card: #fff; --text: #1c1b1a; --soft: #5f5d5a; --line: #e2e0dc;
   --accent: #0063a0; --tint: #e9f2f9; --good: #1b7f3b; --bad: #c62828; }
 @media (prefers-color-scheme: dark) {
@@ -701,4 +706,17 @@ those, evaluate on NegBench. The model scores how well a caption fits. It does n
 </html>
 """
 
-__all__ = ["MEASURES", "MODELS", "format_table", "plot_radius", "plot_scores", "plot_training", "write_report"]
+__all__ = [
+    "MEASURES",
+    "MODELS",
+    "STYLE",
+    "aligned",
+    "data_uri",
+    "environment",
+    "format_table",
+    "plain_axes",
+    "plot_radius",
+    "plot_scores",
+    "plot_training",
+    "write_report",
+]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +13,7 @@ from negation_clip.data.captions import Caption, true_negative
 from negation_clip.data.scenes import DEFAULT_PIXELS, Scene, scene_rng
 
 from .encoder import Encoder
+from .scoring import choice_scores
 
 _RETRIEVAL_KEYS = (*(f"{way}_r{k}" for way in ("t2i", "i2t") for k in (1, 5, 10)), "rsum")
 MODES = ("plain", "compose", "strip", "blind")
@@ -105,6 +104,7 @@ def measure(
     pictures: dict[str, np.ndarray] | None = None,
     mode: str = "plain",
     weight: float = 0.4,
+    raw: dict[str, np.ndarray] | None = None,
 ) -> dict:
     """Every measure of one model on one split.
 
@@ -116,6 +116,10 @@ def measure(
             what they deny; `"strip"`, with the denial deleted; or `"blind"`: as they stand, but every picture is
             replaced by the mean one (multiple choice only; the rest would compare equal pictures).
         weight (`float`): strength of `"compose"`.
+        raw (`dict`, *optional*): is filled with the scores behind the figures, for intervals and for looking at
+            single answers: `mcq` `(n, 4)`, the true caption first; `options` `(n, 4, d)`, their embeddings;
+            `retrieval` and `negated_retrieval` `(texts, pictures)`; `exclusion` `(n, 2)`, the fitting twin first;
+            `zero_shot` `(n, concepts)`.
 
     Returns:
         `dict`: `mcq` {strict, positive, negative, hybrid, tie_rate, expected, chosen_wrong, n}, `retrieval` and
@@ -138,20 +142,26 @@ def measure(
     gallery = pictures["gallery"]
     if mode == "blind":
         gallery = np.repeat(gallery.mean(axis=0, keepdims=True), len(gallery), axis=0)
-    results: dict = {"mcq": _multiple_choice(encoder, world, gallery, encode)}
+    raw = {} if raw is None else raw
+    raw["options"] = encode([text for options in world.questions.options for text in options])
+    raw["options"] = raw["options"].reshape(len(world.questions.options), -1, gallery.shape[1])
+    raw["mcq"] = choice_scores(encoder, gallery[world.questions.scenes], raw["options"])
+    results: dict = {"mcq": choice_rates(world, raw["mcq"])}
     if mode == "blind":
         return results
 
     affirmative, negated = encode(world.gallery.affirmative), encode(world.gallery.negated)
     order = list(range(len(gallery)))
     for name, texts in (("retrieval", affirmative), ("negated_retrieval", negated)):
-        found = metrics.retrieval(encoder.similarity(gallery, texts).T, order, allow_chance=True)
+        raw[name] = encoder.similarity(gallery, texts).T
+        found = metrics.retrieval(raw[name], order, allow_chance=True)
         results[name] = {key: found[key] for key in _RETRIEVAL_KEYS}
     results["keep"] = results["negated_retrieval"]["t2i_r1"] - results["retrieval"]["t2i_r1"]
-    results["exclusion"] = _exclusion(encoder, pictures, encode(world.exclusion.queries))
+    raw["exclusion"], results["exclusion"] = _exclusion(encoder, pictures, encode(world.exclusion.queries))
 
     prompts = encoder.encode_texts(world.prompts)
-    scores = metrics.zero_shot(encoder.similarity(pictures["singles"], prompts), world.labels)
+    raw["zero_shot"] = encoder.similarity(pictures["singles"], prompts)
+    scores = metrics.zero_shot(raw["zero_shot"], world.labels)
     results["zero_shot"] = {key: scores[key] for key in ("accuracy", "top5", "n")}
     shown = benchmarks.presence(world.gallery.scenes)
     auc = metrics.presence_auc(encoder.similarity(gallery, prompts), shown)
@@ -193,45 +203,17 @@ def radii(encoder: Encoder, features: np.ndarray, images: bool = False) -> np.nd
     return radius(expmap0(x / x.shape[-1] ** 0.5, 1.0), 1.0).numpy()
 
 
-def evaluate_world(
-    model: str | Path,
-    split: str = "test",
-    size: int = 1000,
-    negation: str = "plain",
-    weight: float = 0.4,
-    output: str | Path | None = None,
-) -> dict:
-    """Measure a saved model on a split of the embedded world.
+def choice_rates(world: World, scores: np.ndarray) -> dict:
+    """The figures of the multiple choice.
 
     Args:
-        model (`str` or `Path`): folder or Hub id of a dual encoder with its processor, or `"base"`.
-        split (`str`): one of `negation_clip.data.scenes.SPLITS`.
-        size (`int`): see [`World.build`].
-        negation (`str`), weight (`float`): see [`measure`].
-        output (`str` or `Path`, *optional*): JSON file to write as well.
+        world (`World`): the tests.
+        scores (`np.ndarray`): `(n, 4)` of each question's captions, the true one first.
 
     Returns:
-        `dict`: see [`measure`].
+        `dict`: see [`measure`], `mcq`.
     """
-    from negation_clip.embedded import EMBEDDED, embedded_path
-
-    path = embedded_path(str(model)) if str(model) in EMBEDDED else model
-    if output is not None:  # a folder that cannot be made is said before the work, not after it
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-    world = World.build(split, size)
-    results = measure(Encoder.from_pretrained(path), world, mode=negation, weight=weight)
-    if output is not None:
-        Path(output).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    return results
-
-
-def _multiple_choice(encoder: Encoder, world: World, gallery: np.ndarray, encode) -> dict:
     questions = world.questions
-    options = encode([text for options in questions.options for text in options])
-    options = options.reshape(len(questions.options), -1, options.shape[-1])
-    scores = np.concatenate(
-        [encoder.similarity(gallery[[i]], four) for i, four in zip(questions.scenes, options, strict=True)]
-    )
     found = metrics.negbench_mcq(scores, [0] * len(scores), questions.templates, questions.option_types)
     return {
         "strict": found["strict_accuracy"],
@@ -243,14 +225,54 @@ def _multiple_choice(encoder: Encoder, world: World, gallery: np.ndarray, encode
     }
 
 
-def _exclusion(encoder: Encoder, pictures: dict[str, np.ndarray], queries: np.ndarray) -> dict:
+def composition_scores(
+    encoder: Encoder,
+    tests: Mapping[str, benchmarks.Composition],
+    pictures: Callable[[Sequence[int]], np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Scores of the composition tests in SugarCrepe's form, by the model's own similarity.
+
+    Args:
+        encoder (`Encoder`): the model.
+        tests (`Mapping[str, Composition]`): from [`negation_clip.data.benchmarks.composition`].
+        pictures: embeds scenes, given by their numbers in the split.
+
+    Returns:
+        `dict[str, np.ndarray]`: by subset `(n, 2)`, the true caption first.
+    """
+    scores = {}
+    for name, rows in tests.items():
+        images = pictures(rows.scenes)
+        pairs = zip(rows.captions, rows.negative_captions, strict=True)
+        texts = encoder.encode_texts([text for pair in pairs for text in pair]).reshape(len(images), 2, -1)
+        scores[name] = choice_scores(encoder, images, texts)
+    return scores
+
+
+def composition_rates(scores: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """How often the true caption is strictly above the false one.
+
+    Args:
+        scores: from [`composition_scores`].
+
+    Returns:
+        `dict[str, float]`: by subset, and as the mean of their subsets `replace`, `swap` and `add`.
+    """
+    found = {name: float(metrics.strictly_right(pairs, [0] * len(pairs)).mean()) for name, pairs in scores.items()}
+    for kind in ("replace", "swap", "add"):
+        found[kind] = float(np.mean([rate for name, rate in found.items() if name.startswith(f"{kind}_")]))
+    return found
+
+
+def _exclusion(encoder: Encoder, pictures: dict[str, np.ndarray], queries: np.ndarray) -> tuple[np.ndarray, dict]:
     without, with_it = pictures["without"], pictures["with_it"]
     fits, twins = encoder.similarity(without, queries).T, encoder.similarity(with_it, queries).T
-    found = metrics.exclusion(np.diagonal(fits), np.diagonal(twins))
+    own = np.stack([np.diagonal(fits), np.diagonal(twins)], axis=1)
+    found = metrics.exclusion(own[:, 0], own[:, 1])
     # the gallery form: every query's own twin stands in the gallery, and so does everybody else's
     both = np.concatenate([fits, twins], axis=1)
     gallery = metrics.retrieval(both, list(range(len(both))), ks=(1, 5, 10), allow_chance=True)
-    return {
+    return own, {
         "accuracy": found["accuracy"],
         "expected": found["expected_accuracy"],
         "tie_rate": found["tie_rate"],
@@ -260,4 +282,12 @@ def _exclusion(encoder: Encoder, pictures: dict[str, np.ndarray], queries: np.nd
     }
 
 
-__all__ = ["MODES", "World", "evaluate_world", "measure", "radii"]
+__all__ = [
+    "MODES",
+    "World",
+    "choice_rates",
+    "composition_rates",
+    "composition_scores",
+    "measure",
+    "radii",
+]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from negation_clip.data.concepts import CONCEPTS
-from negation_clip.evaluation.world import World, evaluate_world, measure
+from negation_clip.evaluation.world import World, measure
 
 N = len(CONCEPTS)
 
@@ -99,12 +99,3 @@ def test_results_are_json_and_complete(world):
 def test_unknown_mode(world):
     with pytest.raises(ValueError, match="plain, compose, strip, blind"):
         measured(world, hears_no=True, mode="deaf")
-
-
-def test_evaluate_world_writes_json(tmp_path):
-    from fixtures_tiny import tiny_clip, tiny_processor
-
-    tiny_clip().save_pretrained(tmp_path / "model")
-    tiny_processor().save_pretrained(tmp_path / "model")
-    found = evaluate_world(tmp_path / "model", "test_cues", size=12, output=tmp_path / "new" / "out.json")
-    assert json.loads((tmp_path / "new" / "out.json").read_text("utf-8")) == json.loads(json.dumps(found))
