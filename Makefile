@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraint
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench geometry clean
+.PHONY: help demo test test-slow lint bench geometry ablation clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -23,9 +23,9 @@ $(INSTALLED): setup.py constraints.txt
 
 # glibc gives large blocks back to the system after every use and has to fetch them again zeroed; keeping them makes
 # training on a CPU faster. Other C libraries ignore these.
-demo bench geometry: export MALLOC_MMAP_THRESHOLD_ := 4294967296
-demo bench geometry: export MALLOC_TRIM_THRESHOLD_ := 8589934592
-demo bench geometry: export MALLOC_TOP_PAD_ := 268435456
+demo bench geometry ablation: export MALLOC_MMAP_THRESHOLD_ := 4294967296
+demo bench geometry ablation: export MALLOC_TRIM_THRESHOLD_ := 8589934592
+demo bench geometry ablation: export MALLOC_TOP_PAD_ := 268435456
 
 demo: $(INSTALLED)  ## fine-tune the small CLIP, write runs/demo/report.html
 	$(BIN)/negation-clip demo --output-dir runs/demo $(DEMO_ARGS)
@@ -45,6 +45,9 @@ bench: $(INSTALLED)  ## run the benchmarks
 
 geometry: $(INSTALLED)  ## train and compare Euclidean CLIP, MERU, HyCoCLIP and PHyCLIP, write runs/geometry/geometry.md
 	$(BIN)/python benchmarks/geometry_table.py --output runs/geometry $(GEOMETRY_ARGS)
+
+ablation: $(INSTALLED)  ## what each part of HanCLIP does, three seeds, write runs/ablation/ablation.md
+	$(BIN)/python benchmarks/hanclip_ablation.py --output runs/ablation $(ABLATION_ARGS)
 
 clean:  ## remove build outputs and caches, keep the virtual environment and runs/
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

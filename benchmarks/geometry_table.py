@@ -18,14 +18,15 @@ import argparse
 import json
 from pathlib import Path
 
-import numpy as np
+import seed_table
 import yaml
+from seed_table import chosen, earlier, format_table, save, summarise
 
 from negation_clip import Encoder, metrics
 from negation_clip.data import benchmarks
 from negation_clip.data.concepts import NAMES, PARENTS
 from negation_clip.data.scenes import make_scene
-from negation_clip.demo import find_recipe
+from negation_clip.evaluation.world import composition_rates, composition_scores
 
 # column: (path in the results, factor)
 COLUMNS = {
@@ -45,13 +46,6 @@ COLUMNS = {
     "add": ("composition.add", 100),
 }
 SUBSETS = {name: (f"composition.{name}", 100) for name in benchmarks.COMPOSITION_SUBSETS}
-
-
-def value(found: dict, path: str) -> float:
-    """A measure by its dotted name."""
-    for key in path.split("."):
-        found = found[key]
-    return found
 
 
 def measure(encoder: Encoder, split: str, size: int, pixels: int) -> dict:
@@ -81,47 +75,15 @@ def measure(encoder: Encoder, split: str, size: int, pixels: int) -> dict:
     scores = encoder.similarity(pictures(gallery.scenes), texts).T
     found["retrieval"] = metrics.retrieval(scores, list(range(len(scores))), allow_chance=True)
 
-    found["composition"] = {}
-    for name, rows in benchmarks.composition(split, size).items():
-        images = pictures([make_scene(split, index) for index in rows.scenes])
-        pairs = zip(rows.captions, rows.negative_captions, strict=True)
-        texts = encoder.encode_texts([text for pair in pairs for text in pair]).reshape(len(images), 2, -1)
-        scores = [encoder.similarity(images[[i]], two)[0] for i, two in enumerate(texts)]
-        found["composition"][name] = float(metrics.strictly_right(np.stack(scores), [0] * len(scores)).mean())
-    for kind in ("replace", "swap", "add"):
-        members = [rate for name, rate in found["composition"].items() if name.startswith(f"{kind}_")]
-        found["composition"][kind] = float(np.mean(members))
+    rows = benchmarks.composition(split, size)
+    scores = composition_scores(encoder, rows, lambda indices: pictures([make_scene(split, i) for i in indices]))
+    found["composition"] = composition_rates(scores)
     return found
 
 
 def options_of(variant: dict, seed: int, given: list[str]) -> dict:
     """All that a run depends on: the recipe, the variant, and what was given for every run."""
-    if wrong := [item for item in given if "=" not in item]:
-        raise ValueError(f"--set {wrong[0]}: give OPTION=VALUE")
-    recipe = yaml.safe_load(find_recipe("phyclip_scenes").read_text("utf-8"))
-    del recipe["output_dir"]
-    more = {name: yaml.safe_load(text) for name, text in (item.split("=", 1) for item in given)}
-    return {**recipe, **variant, **more, "seed": seed}
-
-
-def earlier(name: str, options: dict, args: argparse.Namespace) -> dict:
-    """What an earlier call has done of a run; changes nothing.
-
-    Returns:
-        `dict`: as [`run`] returns it; empty if there is nothing, or what there is is to be replaced.
-
-    Raises:
-        ValueError: the run was made with other options (named), and `args.overwrite` is not set.
-    """
-    file = args.output / f"{name}.json"
-    found = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    held = found.get("options", options)
-    if held == options:
-        return found
-    if args.overwrite:
-        return {}
-    differing = ", ".join(sorted(key for key in {**held, **options} if held.get(key) != options.get(key)))
-    raise ValueError(f"{file} was made with other options ({differing}): name another --output, or --overwrite")
+    return seed_table.options_of("phyclip_scenes", variant, seed, given)
 
 
 def run(name: str, options: dict, args: argparse.Namespace) -> dict:
@@ -132,13 +94,13 @@ def run(name: str, options: dict, args: argparse.Namespace) -> dict:
         last entry with a loss), and `measured`: results by split, size and score.
 
     Raises:
-        ValueError: see [`earlier`].
+        ValueError: see `seed_table.earlier`.
     """
     from negation_clip.trainers.runs import prepare_output
     from negation_clip.trainers.train_phyclip import main, parse
 
     folder, file = args.output / name, args.output / f"{name}.json"
-    found = earlier(name, options, args)
+    found = earlier(file, options, args.overwrite)
     if not found:
         prepare_output(folder, overwrite=args.overwrite, resume=False)
         file.unlink(missing_ok=True)
@@ -161,53 +123,6 @@ def run(name: str, options: dict, args: argparse.Namespace) -> dict:
     return found
 
 
-def save(value: dict, file: Path) -> None:
-    """Write json, whole or not at all."""
-    beside = file.with_suffix(".partial")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    beside.replace(file)
-
-
-def summarise(runs: dict[str, list[dict]], columns: dict) -> dict:
-    """Mean and sample standard deviation (none of a single seed) of every column, by variant."""
-    out: dict = {}
-    for name, found in runs.items():
-        out[name] = {"seeds": len(found)}
-        for column, (path, factor) in columns.items():
-            values = [factor * value(one, path) for one in found]
-            spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-            out[name][column] = {"mean": float(np.mean(values)), "spread": spread}
-    return out
-
-
-def format_table(runs: dict[str, list[dict]], columns: dict) -> str:
-    """A Markdown table; rates in per cent, hierarchical measures as they are."""
-    lines = ["| model | seeds | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
-    for name, row in summarise(runs, columns).items():
-        cells = []
-        for column, (_, factor) in columns.items():
-            digits, cell = (1 if factor == 100 else 3), row[column]
-            spread = "" if cell["spread"] is None else f" ± {cell['spread']:.{digits}f}"
-            cells.append(f"{cell['mean']:.{digits}f}{spread}")
-        lines.append(f"| {name} | {row['seeds']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def chosen(variants: dict, seeds: list[int], only: str | None) -> list[tuple[str, int]]:
-    """The runs asked for, seed by seed, so that the table is even while it grows."""
-    everything = [(name, seed) for seed in seeds for name in variants]
-    if only is None:
-        return everything
-    wanted = []
-    for item in only.split(","):
-        name, _, seed = item.strip().partition(":")
-        if name not in variants:
-            raise ValueError(f"--only {item}: there are {', '.join(variants)}, each with or without :SEED")
-        wanted += [(name, int(seed))] if seed else [pair for pair in everything if pair[0] == name]
-    return wanted
-
-
 def main() -> None:
     """Make the runs asked for and write the table of all that are there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -228,7 +143,7 @@ def main() -> None:
     try:
         wanted = chosen(variants, args.seeds, args.only) if args.only != "" else []
         for name, seed in wanted:  # all of them before hours of training
-            earlier(f"{name}-{seed}", options_of(variants[name], seed, args.set), args)
+            earlier(args.output / f"{name}-{seed}.json", options_of(variants[name], seed, args.set), args.overwrite)
     except ValueError as mistake:
         parser.error(str(mistake))
     for name, seed in wanted:

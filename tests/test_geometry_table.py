@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seed_table import value
 
 from negation_clip.data import benchmarks
 from negation_clip.data.concepts import NAMES, ancestors
@@ -82,7 +83,7 @@ class Noise:
 def test_columns_are_what_they_are_called(table):
     encoder, n, pixels = Noise(), 50, 32
     found = table.measure(encoder, "test", n, pixels)
-    got = {name: table.value(found, path) for name, (path, _) in (table.COLUMNS | table.SUBSETS).items()}
+    got = {name: value(found, path) for name, (path, _) in (table.COLUMNS | table.SUBSETS).items()}
 
     def pictures(scenes):
         return encoder.encode_images([scene.render(pixels) for scene in scenes])
@@ -148,7 +149,7 @@ def test_a_run_is_kept_gone_on_with_and_replaced(table, tmp_path, monkeypatch, c
     measured = found["measured"]["test-4-distance"]
     assert found["steps"] == 2 and found["options"]["seed"] == 3 and found["options"]["learning_rate"] == 1e-3
     for path, _ in (table.COLUMNS | table.SUBSETS).values():
-        assert isinstance(table.value(measured, path), float)
+        assert isinstance(value(measured, path), float)
     assert measured["hierarchy"]["tree_error"] == pytest.approx(2 * measured["hierarchy"]["lca_distance"])
 
     # what hyperbolic models rank by

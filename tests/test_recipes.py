@@ -1,24 +1,35 @@
 """Every recipe runs, in a tiny form."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
+from peft import PeftModel
 
+from negation_clip import HanClipModel
+from negation_clip.cli import make_parser
+from negation_clip.data.scenes import make_scene
 from negation_clip.demo import find_recipe
 
 FOLDER = find_recipe("tiny").parent
 PRETRAIN = sorted(path.stem for path in FOLDER.glob("pretrain_*.yaml"))
 PHYCLIP = sorted(path.stem for path in FOLDER.glob("phyclip_*.yaml"))
 STEERING = sorted(path.stem for path in FOLDER.glob("steering*.yaml"))
-HANCLIP = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in PRETRAIN + PHYCLIP + STEERING)
+PUBLISHED = sorted(path.stem for path in FOLDER.glob("hanclip-*.yaml"))
+OTHERS = PRETRAIN + PHYCLIP + STEERING + PUBLISHED
+HANCLIP = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in OTHERS)
 
 
 def test_none_is_left_out():
     assert {"hanclip", "paper", "tiny"} <= set(HANCLIP) and "pretrain_clip" in PRETRAIN
     assert PHYCLIP == ["phyclip_paper", "phyclip_scenes", "phyclip_tiny"]
     assert STEERING == ["steering", "steering_paper", "steering_tiny"]
+    backbones = ("", "longclip-", "smartclip-", "himoclip-")
+    assert PUBLISHED == sorted(f"hanclip-{backbone}vit-{size}" for backbone in backbones for size in "bl")
 
 
 def arguments_of(name: str, options: dict) -> list[str]:
@@ -46,6 +57,100 @@ def test_hanclip_recipe(name, tmp_path):
     for key in ("lora_rank", "similarity", "exclusion_weight"):
         if key in weights:
             assert run["arguments"][key] == weights[key]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder with the quadruplets that the published recipes name."""
+    from negation_clip.data.quadruplets import REQUIRED_COLUMNS, load_quadruplets
+
+    folder = tmp_path_factory.mktemp("workplace")
+    data = folder / "quadruplets" / "ccneg" / "data"
+    data.mkdir(parents=True)
+    load_quadruplets("train", 64).select_columns(REQUIRED_COLUMNS).to_parquet(data / "train-00000-of-00001.parquet")
+    return folder
+
+
+def make_backbone(name: str) -> None:
+    """A tiny CLIP of the published layout where a recipe expects it, by the command that the recipe names."""
+    from fixtures_openai_clip import HEADS, OpenAIClip, published_state
+
+    from negation_clip.cli import main
+    from negation_clip.convert import convert_clip
+
+    text = (FOLDER / f"{name}.yaml").read_text("utf-8")
+    model = yaml.safe_load(text)["model"]
+    commands = [line.split()[1:] for line in text.splitlines() if line.startswith("#   negation-clip convert")]
+    if not commands:  # on the Hub in transformers' form
+        torch.save(published_state(OpenAIClip(context=77, vocabulary=49408)), f"{name}.pt")
+        convert_clip(f"{name}.pt", model, activation="quick_gelu", **HEADS)
+        return
+    ((program, *arguments),) = commands
+    assert program == "negation-clip" and arguments[3] == model
+    torch.save(published_state(OpenAIClip(context=248, vocabulary=49408, long=True)), arguments[2])
+    heads = [word for key, n in HEADS.items() for word in (f"--{key.replace('_', '-')}", str(n))]
+    assert main([*arguments, *heads]) in (None, 0)
+
+
+QUICK = ("hanclip-vit-l", "hanclip-longclip-vit-b")  # one of each layout
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PUBLISHED]
+)
+def test_published_recipe_runs_from_end_to_end(name, workplace, monkeypatch):
+    from negation_clip import Encoder
+    from negation_clip.trainers.train_hanclip import main, parse
+
+    monkeypatch.chdir(workplace)
+    make_backbone(name)
+    recipe = yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8"))
+    # sizes, and what this machine cannot do
+    small = {"per_device_train_batch_size": 32, "num_train_epochs": 1, "logging_steps": 1, "dataloader_num_workers": 0}
+    options = parse(arguments_of(name, small | {"bf16": False, "use_cpu": True, "disable_tqdm": True}))
+    run = main(*options)
+    losses = [entry["loss"] for entry in run["log"] if "loss" in entry]
+    assert run["steps"] == len(losses) == 2 and all(math.isfinite(loss) and loss > 0 for loss in losses)
+    terms = {"align", "image_vs_negative", "text_vs_negative", "angular_positive", "angular_negative"}
+    assert terms <= set(run["log"][0]) and not {"exclusion", "affirmative", "distill", "teacher"} & set(run["log"][0])
+    for key, value in recipe.items():
+        if key not in small | {"bf16": False}:
+            read = run["arguments"].get(key, getattr(options[1], key, None))
+            assert read == value, key
+
+    # merged, adapter and base: what was trained is saved, and the image tower is as it was
+    assert run["model"] == f"runs/{name}/model"
+    tuned, base = Encoder.from_pretrained(run["model"]), Encoder.from_pretrained(recipe["model"])
+    assert tuned.model.config.similarity == "poincare" and tuned.max_length == recipe["max_length"]
+    texts = ["a dog but no cat", "a dog " * 100 + "but no cat"]
+    found = tuned.encode_texts(texts)
+    assert np.isfinite(found).all() and not np.allclose(found, base.encode_texts(texts), atol=1e-4)
+    picture = make_scene("test", 0).render(64)
+    np.testing.assert_allclose(tuned.encode_images([picture]), base.encode_images([picture]), atol=1e-5)
+    adapted = PeftModel.from_pretrained(HanClipModel.from_backbone(recipe["model"]), run["adapter"])
+    np.testing.assert_allclose(Encoder(adapted, tuned.processor).encode_texts(texts), found, atol=1e-5)
+    # what stands behind the 77th token is read by those, and those only, that have 248
+    other = tuned.encode_texts([f"{texts[1][:-4]} owl"])[0]
+    assert (recipe["max_length"] == 248) == (not np.allclose(found[1], other, atol=1e-5))
+
+
+def test_published_recipes_are_the_papers_objective():
+    recipes = {name: yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8")) for name in PUBLISHED}
+    plain = yaml.safe_load((FOLDER / "paper.yaml").read_text("utf-8"))
+    differing = ("output_dir", "model", "max_length", "per_device_train_batch_size")
+    shared = [{k: v for k, v in recipe.items() if k not in differing} for recipe in recipes.values()]
+    assert all(one == shared[0] for one in shared)
+    for key in plain:
+        if key.endswith("_weight") or key in ("similarity", "negatives", "lora_placement"):
+            assert shared[0][key] == plain[key], key
+    for name, recipe in recipes.items():
+        text = (FOLDER / f"{name}.yaml").read_text("utf-8")
+        assert recipe["output_dir"] == f"runs/{name}" and f"--config recipes/{name}.yaml" in text
+        assert recipe["max_length"] == (77 if name in ("hanclip-vit-b", "hanclip-vit-l") else 248)
+        # what the head of the file says is a command of this package
+        data = text[text.index("negation-clip quadruplets") : text.index("# The run")].replace("\\\n#", "").split()
+        options = make_parser().parse_args(data[1:])
+        assert (options.output, options.size, options.validation) == (recipe["dataset"], 20_000, 0)
 
 
 @pytest.mark.parametrize("name", PRETRAIN)
