@@ -6,7 +6,6 @@ import doctest
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
 import types
@@ -19,12 +18,10 @@ from huggingface_hub import RepoCard
 from packaging.requirements import Requirement
 
 from negation_clip.metrics import judge_summary, negbench_mcq, retrieval
-from negation_clip.metrics.single_file import single_file
+from negation_clip.spaces import METRIC_SPACES, build_space
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "hub_cards/metrics"
-# What a published Space holds in the place of the file that imports this package.
-MEASURES = {"negbench": ("negbench", "retrieval"), "mllm_judge": ("judge",)}
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +110,7 @@ def test_mistakes_are_said(negbench, judge):
 # --- examples, cards, apps -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", METRIC_SPACES)
 def test_worked_examples(name):
     description = evaluate.load(f"{FOLDER}/{name}").inputs_description
     card = Path(FOLDER, name, "README.md").read_text(encoding="utf-8")
@@ -123,7 +120,7 @@ def test_worked_examples(name):
         assert outcome.failed == 0 and outcome.attempted > 3
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", METRIC_SPACES)
 def test_complete_as_a_space(name):
     folder = Path(FOLDER, name)
     card = RepoCard.load(folder / "README.md")
@@ -159,7 +156,7 @@ def gradio(monkeypatch):
     return stub
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", METRIC_SPACES)
 def test_app(name, gradio):
     source = Path(FOLDER, name, "app.py")
     spec = importlib.util.spec_from_file_location(f"{name}_app", source)
@@ -178,9 +175,8 @@ def test_app(name, gradio):
 
 def test_alone_as_on_a_space(tmp_path):
     """With the measures' source beside them, the modules need nothing of this package, and their folder any name."""
-    for name, measures in MEASURES.items():
-        shutil.copytree(Path(FOLDER, name), tmp_path / f"space-{name}")
-        (tmp_path / f"space-{name}" / "negation_metrics.py").write_text(single_file(*measures), encoding="utf-8")
+    for name in METRIC_SPACES:
+        build_space(name, tmp_path / f"space-{name}")
     code = """
 import sys
 sys.modules["negation_clip"] = None  # importing it fails from here on

@@ -1,0 +1,352 @@
+"""Publishing a model: what goes to the Hub is chosen by name, checked as a whole, listed, and sent as one commit."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FORMS = ("merged", "adapter")
+# Everything that may go; what is not named here stays: checkpoints, training_args.bin, logs, caches.
+_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+_ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
+_PROCESSOR = (
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "tokenizer.model",
+)
+_RUN = ("results.json", "*.png")
+# What an earlier push may have left in the repository and this one does not bring.
+_OURS = ("*.safetensors", "*.safetensors.index.json", "*.py", "*.png", "*.json", "*.txt", "*.model")
+
+_TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{20,}\b|\bsk-[A-Za-z0-9_-]{20,}")
+_ABSOLUTE = re.compile(
+    r"(?<![\w.:/~-])/(?:home|root|Users|mnt|media|tmp|var|srv|opt|work|workspace|data|scratch|content|kaggle|etc|usr)"
+    r"(?:/[^\s\"',:;]*)+|\b[A-Za-z]:\\\\?[^\s\"']+"
+)
+_TEXT = (".json", ".md", ".py", ".txt")
+
+
+@dataclass
+class Plan:
+    """What a push sends.
+
+    Attributes:
+        repo_id (`str`): where to, `"owner/name"`.
+        form (`str`): `"merged"`, a model with all weights, or `"adapter"`.
+        files (`dict[str, bytes | Path]`): path in the repository -> content, or the file that holds it.
+        card_error (`str`, *optional*): why there is no README.md among them.
+        url (`str`, *optional*): of the commit, when it was sent.
+    """
+
+    repo_id: str
+    form: str
+    files: dict[str, bytes | Path] = field(default_factory=dict)
+    card_error: str | None = None
+    url: str | None = None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file, by path."""
+        return {
+            path: len(content) if isinstance(content, bytes) else content.stat().st_size
+            for path, content in sorted(self.files.items())
+        }
+
+    def as_dict(self) -> dict:
+        """`repo_id`, `form`, `files` (bytes by path), `card_error` and `url`, as JSON takes it."""
+        return {
+            "repo_id": self.repo_id,
+            "form": self.form,
+            "files": self.sizes,
+            "card_error": self.card_error,
+            "url": self.url,
+        }
+
+    def __str__(self) -> str:
+        sizes = self.sizes
+        width = max(map(len, sizes), default=0)
+        lines = [f"{path:{width}}  {size:>12,} bytes" for path, size in sizes.items()]
+        head = f"{self.repo_id}: {len(sizes)} files, {sum(sizes.values()):,} bytes, {self.form}"
+        if self.card_error:
+            lines.append(f"no README.md: {self.card_error}")
+        lines.append(f"sent: {self.url}" if self.url else "nothing was sent")
+        return "\n".join([head, *lines])
+
+
+def find_model(source: str | Path, form: str | None = None) -> tuple[Path, str]:
+    """The folder with the weights in a run's output folder, or that folder itself.
+
+    Args:
+        source (`str` or `Path`): what a training wrote (`model/`, `adapter/`), or a folder with a model or an adapter.
+        form (`str`, *optional*): `"merged"` or `"adapter"`; where both are there, merged by default.
+
+    Returns:
+        The folder and its form.
+
+    Raises:
+        FileNotFoundError: no such folder, or neither a model nor an adapter in it.
+        ValueError: an unknown form.
+    """
+    if form not in (None, *FORMS):
+        raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+    source = Path(source)
+    if not source.is_dir():
+        raise FileNotFoundError(f"{source} is no folder: name the output folder of a training, or one with a model")
+    marks = {"merged": ("config.json", "model"), "adapter": ("adapter_config.json", "adapter")}
+    for kind in (form,) if form else FORMS:
+        mark, inner = marks[kind]
+        for folder in (source, source / inner):
+            if (folder / mark).is_file():
+                return folder, kind
+    wanted = " or ".join(f"{marks[kind][0]} ({marks[kind][1]}/)" for kind in ((form,) if form else FORMS))
+    raise FileNotFoundError(f"{source} holds no {wanted}, neither itself nor one folder below")
+
+
+def plan_push(
+    source: str | Path,
+    repo_id: str,
+    form: str | None = None,
+    results: Sequence[str | Path] = (),
+    licence: str | None = None,
+    base_model: str | None = None,
+) -> Plan:
+    """Choose and check what a push would send; sends nothing and needs no network.
+
+    Goes along: weights as safetensors, configuration, processor, tokenizer, the code that `auto_map` names, the card,
+    `results.json`, and plots. Paths of this machine are taken out of configurations and results.
+
+    Args:
+        source (`str` or `Path`): see [`find_model`].
+        repo_id (`str`): `"owner/name"` on the Hub.
+        form (`str`, *optional*): see [`find_model`].
+        results (sequence of `str` or `Path`): result files for the card, beside a `results.json` in `source`.
+        licence (`str`, *optional*): identifier of the Hub, such as `"mit"`; that of the backbone or checkpoint by
+            default, where it is known.
+        base_model (`str`, *optional*): Hub id of the backbone, for the card.
+
+    Returns:
+        `Plan`: with `card_error` if no card could be made.
+
+    Raises:
+        FileNotFoundError: no model there, or a file that its configuration names is missing.
+        ValueError: an id of another form; weights in other formats only; a token, or a path of this machine, in a file
+            that would go (file and line named, never the token).
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"{repo_id!r} is no repository id: {error}") from error
+    if repo_id.count("/") != 1:
+        raise ValueError(f"{repo_id!r} is no repository id of the form owner/name")
+    folder, form = find_model(source, form)
+    root = Path(source).resolve()
+    plan = Plan(repo_id, form)
+    names = (*(_WEIGHTS + ("config.json",) if form == "merged" else _ADAPTER), *_PROCESSOR)
+    for path in _matching(folder, names):
+        plan.files[path.name] = path
+    for path in _matching(Path(source), _RUN):
+        plan.files.setdefault(path.name, path)
+    weights = [name for name in plan.files if name.endswith(".safetensors")]
+    if not weights:
+        others = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt"))
+        hint = f"; {others[0]} is no safetensors file: save the model with save_pretrained" if others else ""
+        raise ValueError(f"{folder} holds no safetensors weights{hint}")
+    index = folder / "model.safetensors.index.json"
+    if form == "merged" and index.is_file():
+        needed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if lacking := sorted(needed - set(weights)):
+            raise FileNotFoundError(f"{folder / lacking[0]} is missing, which {index.name} names")
+    for name in weights:
+        _check_weights(folder / name)
+    if form == "merged":
+        for path in _code(folder):
+            plan.files[path.name] = path
+    for name, path in list(plan.files.items()):
+        if isinstance(path, Path) and not path.resolve().is_relative_to(root):
+            raise ValueError(f"{path} is a link out of {source}: copy the file itself there")
+        if name.endswith(".json") and not name.startswith("tokenizer") and name not in ("vocab.json",):
+            plan.files[name] = _without_paths(path)
+    try:
+        from negation_clip.cards import model_card
+
+        card = model_card(source, repo_id, form=form, results=results, licence=licence, base_model=base_model)
+        plan.files["README.md"] = str(card).encode()
+    except (ValueError, FileNotFoundError) as error:
+        plan.card_error = str(error)
+    _check_texts(plan)
+    return plan
+
+
+def push(
+    source: str | Path,
+    repo_id: str,
+    form: str | None = None,
+    private: bool | None = None,
+    dry_run: bool = False,
+    results: Sequence[str | Path] = (),
+    licence: str | None = None,
+    base_model: str | None = None,
+    message: str | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+) -> Plan:
+    """Publish a model on the Hub as one commit.
+
+    A push that broke off is repeated with the same call: large files that have arrived are not sent again, and the
+    repository changes only when all have. What an earlier push left there and this one does not bring is deleted.
+
+    Args:
+        source, repo_id, form, results, licence, base_model: see [`plan_push`].
+        private (`bool`, *optional*): make a new repository private; the owner's default otherwise. One that is there
+            keeps what it has.
+        dry_run (`bool`): only list what would go.
+        message (`str`, *optional*): of the commit.
+        revision (`str`, *optional*): branch; `main` by default.
+        token (`str`, *optional*): access token; that of `hf auth login` or `HF_TOKEN` by default. It is neither
+            printed nor stored.
+
+    Returns:
+        `Plan`: what went, with `url`.
+
+    Raises:
+        ValueError: see [`plan_push`]; a card that could not be made, unless `dry_run`.
+        FileNotFoundError: see [`plan_push`].
+        huggingface_hub.errors.HfHubHTTPError: refused by the Hub.
+    """
+    plan = plan_push(source, repo_id, form, results, licence, base_model)
+    if dry_run:
+        return plan
+    if plan.card_error:
+        raise ValueError(f"no card could be made, so nothing was sent: {plan.card_error}")
+    from huggingface_hub import HfApi
+
+    from negation_clip import __version__
+
+    api = HfApi(token=token, library_name="negation-clip", library_version=__version__)
+    api.create_repo(repo_id, private=private, exist_ok=True)
+    if revision not in (None, "main"):
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    with tempfile.TemporaryDirectory() as stage:
+        for name, content in plan.files.items():
+            staged = Path(stage, name)
+            if isinstance(content, bytes):
+                staged.write_bytes(content)
+            else:
+                staged.symlink_to(content.resolve())
+        commit = api.upload_folder(
+            repo_id=repo_id,
+            folder_path=stage,
+            revision=revision,
+            commit_message=message or f"negation-clip {__version__}: {plan.form} model",
+            delete_patterns=list(_OURS),
+        )
+    plan.url = commit.commit_url
+    return plan
+
+
+def shorten_paths(text: str) -> str:
+    """A text in which every path of this machine is shortened to its last part.
+
+    Args:
+        text (`str`): such as a command line.
+
+    Returns:
+        `str`
+    """
+    return _ABSOLUTE.sub(lambda match: re.split(r"[/\\]", match[0].rstrip("/\\"))[-1], text)
+
+
+def _matching(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    for pattern in patterns:
+        yield from sorted(path for path in folder.glob(pattern) if path.is_file())
+
+
+def _code(folder: Path) -> list[Path]:
+    """The files that `auto_map` of the configuration needs."""
+    from transformers.dynamic_module_utils import get_relative_import_files
+
+    from negation_clip._auto import MODELS
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    entries = config.get("auto_map") or {}
+    if config.get("model_type") in {model.model_type for model in MODELS}:
+        missing = {"AutoConfig", "AutoModel", "AutoModelForZeroShotImageClassification"} - set(entries)
+        if missing:
+            raise ValueError(
+                f"{folder / 'config.json'}: auto_map names no {', '.join(sorted(missing))}, so that the model would "
+                "not load without this package: save it with save_pretrained"
+            )
+    found = set()
+    for target in entries.values():
+        path = folder / f"{target.split('--')[-1].split('.')[0]}.py"
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing, which auto_map of config.json names")
+        found |= {path.name, *(Path(needed).name for needed in get_relative_import_files(path))}
+    return [folder / name for name in sorted(found)]
+
+
+def _check_weights(path: Path) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            if not file.keys():
+                raise ValueError(f"{path} holds no tensors")
+    except SafetensorError as error:
+        raise ValueError(f"{path} is no complete safetensors file: {error}") from error
+
+
+def _without_paths(path: Path) -> bytes:
+    """A json file in which a path of this machine is shortened to its last part."""
+
+    def clean(value):
+        if isinstance(value, dict):
+            # Where a configuration was loaded from says nothing to others.
+            return {
+                key: clean(item)
+                for key, item in value.items()
+                if not (key == "_name_or_path" and isinstance(item, str) and _ABSOLUTE.match(item))
+            }
+        if isinstance(value, list):
+            return [clean(item) for item in value]
+        if isinstance(value, str):
+            return shorten_paths(value)
+        return value
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file: {error}") from error
+    return (json.dumps(clean(content), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _check_texts(plan: Plan) -> None:
+    from huggingface_hub import get_token
+
+    own = get_token()
+    home = str(Path.home())
+    for name, content in plan.files.items():
+        if not name.endswith(_TEXT) or name in ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt"):
+            continue
+        text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines(), 1):
+            if _TOKEN.search(line) or (own and own in line):
+                raise ValueError(f"{name}, line {number}, holds an access token: take it out, and revoke it")
+            found = _ABSOLUTE.search(line)
+            if not name.endswith(".py") and (found or (len(home) > 5 and home in line)):
+                raise ValueError(f"{name}, line {number}, names a path of this machine: {found[0] if found else home}")

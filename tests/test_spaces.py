@@ -1,0 +1,73 @@
+"""Metric Spaces as they are built and published."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fixtures_hub import TOKEN, fake_hub
+from huggingface_hub import RepoCard, constants
+
+from negation_clip import cli
+from negation_clip.spaces import METRIC_SPACES, build_space, push_space
+
+FILES = {"README.md", "app.py", "requirements.txt", "negation_metrics.py"}
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    with fake_hub() as server:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        yield server
+
+
+@pytest.mark.parametrize("name", METRIC_SPACES)
+def test_a_built_space_holds_the_measures_themselves(name, tmp_path):
+    folder = build_space(name, tmp_path / "space")
+    assert {path.name for path in folder.iterdir()} == FILES | {f"{name}.py"}
+    measures = (folder / "negation_metrics.py").read_text()
+    assert "negation_clip.metrics import" not in measures
+    namespace: dict = {}
+    exec(compile(measures, "negation_metrics", "exec"), namespace)
+    assert callable(namespace["negbench_mcq" if name == "negbench" else "judge_summary"])
+
+
+@pytest.mark.parametrize("name", METRIC_SPACES)
+def test_examples_name_the_repository(name, tmp_path):
+    text = (build_space(name, tmp_path / "space", "someone/metric") / "README.md").read_text()
+    assert 'evaluate.load("someone/metric")' in text and "hub_cards" not in text
+    assert RepoCard(text).data.sdk == "gradio"
+
+
+def test_another_folder_is_never_replaced(tmp_path):
+    (tmp_path / "mine.txt").write_text("precious")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="is not empty|holds 'mine.txt'"):
+            build_space("negbench", tmp_path, overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    build_space("negbench", tmp_path / "space")
+    build_space("negbench", tmp_path / "space", overwrite=True)
+
+
+def test_an_unknown_space_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="unknown Space 'x': choose one of negbench, mllm_judge"):
+        build_space("x", tmp_path / "space")
+    assert cli.main(["space", "build", "x", str(tmp_path / "space")]) == 2
+
+
+def test_push_sends_what_is_built(hub, tmp_path):
+    found = push_space("negbench", "someone/negbench", token=TOKEN)
+    repo = hub.repos["space", "someone/negbench"]
+    assert repo.sdk == "gradio" and set(repo.files) == set(found["files"]) == FILES | {"negbench.py"}
+    folder = build_space("negbench", tmp_path / "space", "someone/negbench")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == repo.files
+    push_space("negbench", "someone/negbench", token=TOKEN)
+    assert len(repo.messages) == 1
+
+
+def test_a_dry_run_sends_nothing(capsys):
+    assert cli.main(["space", "push", "mllm_judge", "someone/judge", "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["url"] is None and set(found["files"]) == FILES | {"mllm_judge.py"}
