@@ -44,6 +44,7 @@ setup(
     package_dir={f"negation_clip.{folder}": folder for folder in CODE + DATA},
     package_data={
         "negation_clip": ["py.typed", "assets/**/*"],
+        "negation_clip.trainers": ["accelerate_configs/*.yaml"],
         **{f"negation_clip.{folder}": ["**/*"] for folder in DATA},
     },
     exclude_package_data={"": ["**/__pycache__/*"]},
@@ -63,6 +64,7 @@ setup(
         "matplotlib>=3.11",
         "pyyaml>=6.0.4",
         "tqdm>=4.70",
+        "shtab>=1.13",
     ],
     extras_require={
         "demo": ["gradio"],
