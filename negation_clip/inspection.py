@@ -1134,7 +1134,7 @@ def inspect_model(
         own.names, own.families = _concepts(concepts)
     if images is not None:
         own.images = list_images(images)
-    encoder = load_encoder(model, progress=progress)
+    encoder = load_encoder(model, progress=progress, on_bad_image="raise")
     side = getattr(encoder.model.config.vision_config, "image_size", None)
     pixels = max(DEFAULT_PIXELS, side) if isinstance(side, int) else DEFAULT_PIXELS
     sample = Sample.world(size, seed, pixels) if own is None else own

@@ -217,10 +217,21 @@ def test_demo_takes_several_seeds(monkeypatch):
     assert calls == [{"output_dir": "runs/x", "seeds": [0, 1, 2], "quick": True, "resume": True, "recipe": "paper"}]
 
 
-def test_evaluate_prints_json(monkeypatch, capsys):
-    fake_target(monkeypatch, "negation_clip.evaluation.world", "evaluate_world", {"mcq": {"strict": 0.5}})
-    assert cli.main(["evaluate", "model"]) == 0
-    assert capsys.readouterr().out == '{\n  "mcq": {\n    "strict": 0.5\n  }\n}\n'
+def test_evaluate_says_where_its_results_are(monkeypatch, capsys):
+    calls = fake_target(monkeypatch, "negation_clip.evaluation.command", "run_evaluate", {"tests": {}})
+    words = "evaluate negbench a.csv --model base --model x=m --remap a/b=c --remap d=e --output out --split test"
+    assert cli.main(words.split()) == 0
+    assert capsys.readouterr().out.endswith("written to out: report.html, results.json, results.csv\n")
+    assert calls == [
+        {
+            "task": "negbench",
+            "data": ["a.csv"],
+            "model": ["base", "x=m"],
+            "remap": {"a/b": "c", "d": "e"},
+            "output": "out",
+            "split": ["test"],
+        }
+    ]
 
 
 @pytest.mark.parametrize("error", [ValueError("size:\nmust be positive"), FileNotFoundError("no such folder: out")])
@@ -232,10 +243,12 @@ def test_refused_input_is_one_line_and_status_2(monkeypatch, capsys, error):
         cli.main(["--traceback", "scenes", "export", "out"])
 
 
-def test_a_defect_is_not_dressed_up_as_bad_input(monkeypatch):
+def test_a_defect_is_not_dressed_up_as_bad_input(monkeypatch, capsys):
     fake_target(monkeypatch, "negation_clip.data.export", "export_scenes", TypeError("defect"))
+    assert cli.main(["scenes", "export", "out"]) == 1
+    assert capsys.readouterr().err.startswith("negation-clip: TypeError: defect (negation-clip --traceback")
     with pytest.raises(TypeError, match="defect"):
-        cli.main(["scenes", "export", "out"])
+        cli.main(["--traceback", "scenes", "export", "out"])
 
 
 def test_interrupt_ends_quietly(monkeypatch, capsys):
@@ -289,7 +302,7 @@ def test_model_card_template_renders_a_card_that_the_hub_can_read():
         repo_id="someone/hanclip-tiny",
         summary="A CLIP that takes no for an answer.",
         training={"learning rate": 1e-3, "seed": 0},
-        results_command="negation-clip evaluate someone/hanclip-tiny",
+        results_command="negation-clip evaluate scenes --model someone/hanclip-tiny",
     )
     read = ModelCard(str(card)).data
     assert read.model_name == "HanCLIP tiny" and read.license == "apache-2.0"
@@ -300,7 +313,7 @@ def test_model_card_template_renders_a_card_that_the_hub_can_read():
     assert 'AutoModel.from_pretrained("someone/hanclip-tiny", trust_remote_code=True)' in card.text
     assert "| Emoji scenes | exclusion_accuracy | 0.875 |" in card.text
     assert "| learning rate | 0.001 |" in card.text
-    assert "`negation-clip evaluate someone/hanclip-tiny`" in card.text
+    assert "`negation-clip evaluate scenes --model someone/hanclip-tiny`" in card.text
     assert "{{" not in str(card) and "{%" not in str(card)
 
 
