@@ -6,7 +6,6 @@ files that go to the Hub; a card that would have to state another is refused.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -43,7 +42,8 @@ _LIMITS = (
     "Trained and measured in English only. A caption longer than the text tower's context is cut, and a negation in "
     "the part that was cut is lost. A high score says that the caption fits, not that something is known to be absent."
 )
-_STOCK = "Model Card for Model ID"  # what peft writes beside an adapter
+# What a converter leaves in the cards that it writes: only such a card is taken over.
+CONVERTED = "<!-- written by negation-clip convert -->"
 
 
 def citation(key: str) -> str:
@@ -94,32 +94,40 @@ def model_card(
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    from .hub import find_model
+    from .hub import find_model, read_object
 
     source = Path(source)
     folder, form = find_model(source, form)
-    config = _json(folder / ("config.json" if form == "merged" else "adapter_config.json"))
-    log = _json(source / "training_log.json") if (source / "training_log.json").is_file() else None
+    config = read_object(folder / ("config.json" if form == "merged" else "adapter_config.json"))
+    log = read_object(source / "training_log.json") if (source / "training_log.json").is_file() else {}
+    arguments = log.get("arguments") or {}
+    if not isinstance(arguments, dict):
+        raise ValueError(f"{source / 'training_log.json'}: arguments must be an object, got {arguments!r}")
     family = _family(config, form)
     own = _own_card(folder)
-    base_model = base_model or _base_model(log, own)
-    licence = _licence(licence, own, log, base_model)
+    embedded = arguments.get("model") in EMBEDDED
+    if form == "adapter" and not (base_model or embedded):
+        raise ValueError("an adapter needs its backbone: name its Hub id (--base-model), which the card's code loads")
+    licence, stated = _licence(licence, own, arguments, base_model)
     own_results = source / "results.json"
     paths = [*([own_results] if own_results.is_file() else []), *map(Path, results)]
-    measured = [one for path in paths for one in read_results(path, folder)]
+    # An adapter is measured as the merged model that the training has written beside it.
+    beside = [source / "model"] if form == "adapter" and (source / "model" / "config.json").is_file() else []
+    measured = [one for path in paths for one in read_results(path, folder, *beside)]
     name = repo_id.split("/")[-1]
-    papers = _papers(family, own)
+    converted = own is not None and CONVERTED in own.text
+    tags = {"negation", "vision-language", "negation-clip", family.replace("_", "-")}
     data = ModelCardData(
         license=licence,
         library_name="peft" if form == "adapter" else "transformers",
         pipeline_tag="zero-shot-image-classification",
-        tags=sorted({"negation", "vision-language", "negation-clip", family.replace("_", "-"), *_tags(own)}),
+        tags=sorted(tags | set(own.data.tags or [] if converted else [])),
         base_model=base_model,
         language="en",
         model_name=name,
         eval_results=[one["eval_result"] for one in measured] or None,
     )
-    kept = _kept_text(own)
+    limits = [_LIMITS, *([_EMBEDDED_LIMIT] if any(one["embedded"] for one in measured) else [])]
     return ModelCard.from_template(
         data,
         template_path=str(files("negation_clip.hub_cards") / "model_card_template.md"),
@@ -127,24 +135,29 @@ def model_card(
         repo_id=repo_id,
         form=form,
         family=family,
-        backbone=_backbone_code(log, base_model),
-        summary=kept or _summary(family, form, config, base_model, log),
+        backbone=f'"{base_model}"' if base_model else f'embedded_path("{arguments.get("model")}")',
+        wrapping=_wrapping(arguments),
+        summary=_kept_text(own) if converted else _summary(family, form, config, base_model, arguments),
         measured=measured,
+        merged_results=bool(measured and form == "adapter"),
         commands=list(dict.fromkeys(one["command"] for one in measured)),
-        training=_training(log),
-        data_note=_data_note(log),
-        limitations=f"{_LIMITS} {_EMBEDDED_LIMIT}" if any(one["embedded"] for one in measured) else _LIMITS,
+        training=_training(log, arguments),
+        data_note=_data_note(arguments),
+        limitations=" ".join(limits),
         licence=licence,
-        citation="\n\n".join(citation(key) for key in papers),
+        licence_stated=stated,
+        marker=CONVERTED if converted else "",
+        citation="\n\n".join(citation(key) for key in _papers(family, own if converted else None)),
     )
 
 
-def read_results(path: str | Path, folder: str | Path) -> list[dict]:
+def read_results(path: str | Path, folder: str | Path, *others: str | Path) -> list[dict]:
     """The main figures of a result file that were measured with the model in a folder.
 
     Args:
         path (`str` or `Path`): `results.json`, as `negation-clip evaluate` writes it.
         folder (`str` or `Path`): the model.
+        *others: further folders that hold the same model in another form.
 
     Returns:
         `list[dict]`: for each figure `eval_result` (`huggingface_hub.EvalResult`), `test`, `measure`, `value`,
@@ -160,26 +173,28 @@ def read_results(path: str | Path, folder: str | Path) -> list[dict]:
     from negation_clip.evaluation.command import SCHEMA
     from negation_clip.judge.base import model_revision
 
+    from .hub import read_object
+
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there are no results at {path}")
-    held = _json(path)
-    if not isinstance(held, dict) or "tests" not in held or "models" not in held:
+    held = read_object(path)
+    if not isinstance(held.get("tests"), dict) or not isinstance(held.get("models"), dict):
         raise ValueError(f"{path} is no results.json of negation-clip evaluate: it has no 'tests' and 'models'")
     if held.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {held.get('schema')!r}, and {SCHEMA} is known: evaluate again")
-    revision = model_revision(folder)
+    revisions = {model_revision(one) for one in (folder, *others)}
     names = [
         name
         for name, about in held["models"].items()
-        if about.get("revision") == revision and about.get("negation", "plain") == "plain"
+        if about.get("revision") in revisions and about.get("negation", "plain") == "plain"
     ]
     if not names:
-        known = ", ".join(f"{name} ({about.get('revision')})" for name, about in held["models"].items())
+        known = ", ".join(f"{name} ({about.get('revision')})" for name, about in held["models"].items()) or "nothing"
         raise ValueError(
-            f"{path} has no figures of {folder} as it is now ({revision}), only of {known}: a card states what was "
-            "measured with the weights it describes. Evaluate them: "
-            f"negation-clip evaluate {held.get('task', 'scenes')} --model {Path(folder).name}"
+            f"{path} has no figures of {folder} as it is now ({', '.join(sorted(revisions))}), but of {known}: a card "
+            "states what was measured with the weights it describes. Evaluate them: "
+            f"negation-clip evaluate {held.get('task', 'scenes')} --model {(others or (folder,))[0]}"
         )
     found = []
     for test, about in held["tests"].items():
@@ -212,7 +227,7 @@ def read_results(path: str | Path, folder: str | Path) -> list[dict]:
                     "measure": measure,
                     "value": f"{value:.4g}",
                     "interval": f"{interval['low']:.4g} to {interval['high']:.4g}" if interval else "",
-                    "n": interval["n"] if interval else result["n_evaluated"],  # a figure may be of some rows only
+                    "n": _rows(result, measure, interval),
                     "coverage": result["coverage"],
                     "command": _short_command(held["command"]),
                     "embedded": embedded,
@@ -221,11 +236,11 @@ def read_results(path: str | Path, folder: str | Path) -> list[dict]:
     return found
 
 
-def _json(path: Path):
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}") from error
+def _rows(result: Mapping, measure: str, interval: Mapping | None) -> int:
+    """How many rows a figure is of, which may be some of the test's."""
+    counts = result.get("counts", {}).get(measure.split(".")[0])
+    counted = counts.get("n") if isinstance(counts, Mapping) else None
+    return interval["n"] if interval else counted or result["n_evaluated"]
 
 
 def _slug(text: str) -> str:
@@ -258,66 +273,55 @@ def _family(config: Mapping, form: str) -> str:
 
 
 def _own_card(folder: Path):
-    """A card that a converter has put into the folder, if there is one."""
+    """The card that lies in the folder, if there is one."""
     from huggingface_hub import ModelCard
 
     path = folder / "README.md"
-    if not path.is_file() or _STOCK in path.read_text(encoding="utf-8"):
+    if not path.is_file():
         return None
-    return ModelCard.load(path)
+    try:
+        return ModelCard.load(path)
+    except Exception as error:  # YAML's errors, and those of the encoding
+        raise ValueError(f"{path} is no card that can be read: {' '.join(str(error).split())}") from error
 
 
-def _tags(own) -> list[str]:
-    return list(own.data.tags or []) if own is not None else []
-
-
-def _kept_text(own) -> str | None:
+def _kept_text(own) -> str:
     """What a converter has said of a model, between the title and the usage code."""
-    if own is None:
-        return None
     found = re.search(r"^# [^\n]*\n(.*?)^## ", own.text, re.S | re.M)
-    return found[1].strip() if found else None
+    return found[1].strip() if found else ""
 
 
-def _base_model(log: Mapping | None, own) -> str | None:
-    named = (log or {}).get("arguments", {}).get("model")
-    if isinstance(named, str) and named.count("/") == 1 and not named.startswith(("/", ".", "runs/")):
-        return named
-    return own.data.base_model if own is not None and isinstance(own.data.base_model, str) else None
-
-
-def _licence(given: str | None, own, log: Mapping | None, base_model: str | None) -> str:
+def _licence(given: str | None, own, arguments: Mapping, base_model: str | None) -> tuple[str, bool]:
+    """The licence of the weights, and whether it is only stated, not known from where they come."""
     inherited = own.data.license if own is not None else None
-    if inherited is None and (log or {}).get("arguments", {}).get("model") in EMBEDDED:
-        inherited = "apache-2.0"
-    if inherited is None and (log or {}).get("arguments", {}).get("data") == "scenes":
-        inherited = "apache-2.0"  # trained from scratch on the embedded scenes
-    if inherited and given and given != inherited and "nc" in inherited.split("-"):
-        raise ValueError(f"the weights are licensed {inherited}, and a copy of them cannot be licensed {given}")
-    found = given or inherited
-    if not found:
+    if inherited is None and (arguments.get("model") in EMBEDDED or arguments.get("data") == "scenes"):
+        inherited = "apache-2.0"  # of the embedded model, or trained from scratch on the embedded scenes
+    if given and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", given):
+        raise ValueError(f"licence {given!r} is no identifier of the Hub, such as apache-2.0, mit or other")
+    if inherited and given and given != inherited:
+        raise ValueError(f"the weights come from a model licensed {inherited}, and a copy cannot be licensed {given}")
+    if not (given or inherited):
         of = f" of {base_model}" if base_model else ""
         raise ValueError(f"the licence is not known: give that{of} (--licence), which the weights inherit")
-    return found
+    return inherited or given, not inherited
 
 
 def _papers(family: str, own) -> list[str]:
-    tags = set(_tags(own))
+    tags = set(own.data.tags or [] if own is not None else [])
     for key in ("meru", "hycoclip"):
         if key in tags:
             return [key]
     return [family] if family in PAPERS else []
 
 
-def _backbone_code(log: Mapping | None, base_model: str | None) -> str:
-    if base_model:
-        return repr(base_model).replace("'", '"')
-    named = (log or {}).get("arguments", {}).get("model")
-    return f'embedded_path("{named}")' if named in EMBEDDED else '"path/to/the/backbone"'
+def _wrapping(arguments: Mapping) -> str:
+    """The options with which an adapter's backbone is to be wrapped, as code: the adapter holds scalars only."""
+    options = {name: arguments.get(name) for name in ("similarity", "curvature", "learn_curvature")}
+    return "".join(f", {name}={value!r}" for name, value in options.items() if value is not None).replace("'", '"')
 
 
-def _summary(family: str, form: str, config: Mapping, base_model: str | None, log: Mapping | None) -> str:
-    start = base_model or ("the embedded CLIP of negation-clip" if log else "a CLIP")
+def _summary(family: str, form: str, config: Mapping, base_model: str | None, arguments: Mapping) -> str:
+    start = base_model or ("the embedded CLIP of negation-clip" if arguments.get("model") in EMBEDDED else "a CLIP")
     if family == "hanclip":
         what = "LoRA adapters and geometry of a HanCLIP" if form == "adapter" else "A HanCLIP"
         return (
@@ -326,37 +330,38 @@ def _summary(family: str, form: str, config: Mapping, base_model: str | None, lo
         )
     if family == "steered_clip":
         return (
-            f"A dual encoder ({start}) that is steered at test time: the end token of a negated query is pushed along "
-            "a negation direction in each layer of the text tower. No weight of it was fine-tuned."
+            f"A dual encoder ({start}) that is steered at test time: the end token of a negated query is pushed "
+            "along a negation direction in each layer of the text tower. No weight of it was fine-tuned."
         )
     if family == "phyclip":
-        kind = (log or {}).get("arguments", {}).get("model", "phyclip")
-        name = {"phyclip": "A PHyCLIP", "meru": "A MERU", "hycoclip": "A HyCoCLIP"}.get(kind, "A PHyCLIP")
+        name = {"meru": "A MERU", "hycoclip": "A HyCoCLIP"}.get(arguments.get("model"), "A PHyCLIP")
         factors = config.get("projection_dim", 0) // config["factor_dim"] if config.get("factor_dim") else None
         return f"{name}: images and texts as points of a product of {factors or 'several'} hyperbolic spaces."
     return f"A dual encoder of the type {family}."
 
 
-def _training(log: Mapping | None) -> dict:
-    if not log:
-        return {}
+def _training(log: Mapping, arguments: Mapping) -> dict:
+    """What a reader may want to know of the training: the scripts' own options, nothing else that a log holds."""
+    from dataclasses import fields
+
+    from negation_clip.trainers.train_hanclip import HanClipArguments
+    from negation_clip.trainers.train_phyclip import PhyClipArguments
+
     from .hub import shorten_paths
 
-    left_out = {"overwrite", "resume", "output_dir", "device"}
-    arguments = {
+    known = {field.name for kind in (HanClipArguments, PhyClipArguments) for field in fields(kind)}
+    shown = {
         name: shorten_paths(value) if isinstance(value, str) else value
-        for name, value in (log.get("arguments") or {}).items()
-        if value is not None and name not in left_out
+        for name, value in arguments.items()
+        if value is not None and name in known - {"overwrite", "resume"}
     }
-    return {**arguments, **{name: log[name] for name in ("steps",) if name in log}}
+    return {**shown, **{name: log[name] for name in ("steps",) if isinstance(log.get(name), int)}}
 
 
-def _data_note(log: Mapping | None) -> str:
-    arguments = (log or {}).get("arguments", {})
-    data = arguments.get("dataset", arguments.get("data"))
-    if data == "scenes":
+def _data_note(arguments: Mapping) -> str:
+    if arguments.get("dataset", arguments.get("data")) == "scenes":
         return "Trained on emoji scenes that negation-clip draws; no photograph and no text by people is among them."
     return ""
 
 
-__all__ = ["PAPERS", "citation", "model_card", "read_results"]
+__all__ = ["CONVERTED", "PAPERS", "citation", "model_card", "read_results"]

@@ -14,7 +14,7 @@ from contextlib import nullcontext, redirect_stdout
 from negation_clip import __version__
 
 _QUADRUPLET_EXAMPLES = {
-    "ccneg": "ccneg_preprocessed.pt --images cc3m --output quads --licence other --size 20000",
+    "ccneg": "ccneg_preprocessed.pt --remap /workspace/datasets/cc3m=CC3M --output quads --licence other --size 20000",
     "coco": "captions.json --instances instances.json --images val2017 --output quads --licence cc-by-4.0",
     "voc": "VOC2007 --output quads --licence other",
     "captions": "captions.csv --images photos --output quads --licence mit",
@@ -22,7 +22,7 @@ _QUADRUPLET_EXAMPLES = {
 SPLITS = "train, validation, test, test_style, test_pairs or test_cues"
 
 
-# Handlers return what `--json` prints and, where people are to read something else, that text.
+# Handlers return what `--json` prints, the text that people are to read in its place, and maybe the exit status.
 
 
 def _scenes_export(**options):
@@ -88,7 +88,7 @@ def _push(**options):
     from negation_clip.hub import push
 
     plan = push(**options)
-    return plan.as_dict(), str(plan)
+    return plan.as_dict(), str(plan), 2 if plan.card_error else 0  # a dry run fails where the push would
 
 
 def _space_build(**options):
@@ -264,8 +264,9 @@ def make_parser() -> argparse.ArgumentParser:
         lines=True,
     )
     negate.add_argument("file", help="text file, a caption a line")
-    negate.add_argument("--kind", help="false: deny what a caption mentions; true: what it does not mention")
-    negate.add_argument("--vocabulary", help="what a true negation may deny: coco or scenes")
+    text = "false: deny what a caption mentions; true: what it does not mention"
+    negate.add_argument("--kind", choices=("false", "true"), help=text)
+    negate.add_argument("--vocabulary", choices=("coco", "scenes"), help="what a true negation may deny")
     negate.add_argument("--seed", type=int, help="seed of all draws")
     negate.add_argument("--fit", action="store_true", help="let the captions tell what goes with what")
 
@@ -474,7 +475,7 @@ def _quadruplet_source(command, group, kind: str, name: str, metavar: str, text:
     sub.add_argument("--seed", type=int, help="seed of all draws")
     sub.add_argument("--validation", type=float, help="share of the split validation, by default 0.05")
     sub.add_argument("--vocabulary", help="what may be denied: coco or scenes")
-    sub.add_argument("--per-image", type=int, help="quadruplets of a picture at most, by default 1")
+    sub.add_argument("--per-image", type=int, help="quadruplets of a picture, and its copies, at most; by default 1")
     sub.add_argument("--candidates", type=int, help="objects asked about for a caption at most, by default 5")
     sub.add_argument("--only-verified", action="store_true", help="leave out rows whose absence nothing confirms")
     if kind in ("coco", "voc"):
@@ -523,11 +524,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():
             found = handler(**options)
         if found is not None:
-            value, text = found
+            value, text, *status = found
             if as_json:
                 print(json.dumps(value, indent=2, ensure_ascii=False))
             elif text is not None:
                 print(text)
+            return status[0] if status else 0
     except KeyboardInterrupt:
         print("negation-clip: interrupted", file=sys.stderr)
         return 130

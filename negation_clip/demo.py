@@ -58,6 +58,8 @@ def run_demo(
     recipe_path = find_recipe(recipe)
     parse(["--config", str(recipe_path), "--output_dir", str(out / "hanclip")])  # a wrong option is said at once
     size = size or (150 if quick else 1000)
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be different numbers from 0 on, got {list(seeds)}")
     command = f"negation-clip demo --output-dir {out} --recipe {recipe} --seeds {' '.join(map(str, seeds))}"
     settings = {
         "command": command + (" --quick" if quick else ""),

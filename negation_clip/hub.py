@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
 FORMS = ("merged", "adapter")
@@ -26,16 +26,22 @@ _PROCESSOR = (
     "spiece.model",
     "tokenizer.model",
 )
+_TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _RUN = ("results.json", "*.png")
-# What an earlier push may have left in the repository and this one does not bring.
-_OURS = ("*.safetensors", "*.safetensors.index.json", "*.py", "*.png", "*.json", "*.txt", "*.model")
-
-_TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{20,}\b|\bsk-[A-Za-z0-9_-]{20,}")
+_TOKEN = re.compile(
+    r"\b(?:hf|api_org|gh[pousr]|github_pat|glpat|xox[abprs])[_-][A-Za-z0-9_-]{20,}|\bsk-[A-Za-z0-9_-]{20,}"
+    r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}"
+)
+_SECRET_KEY = re.compile(r"(?:^|_)(?:token|password|secret|api_?key|credential)s?$", re.I)
+# At least two parts, and neither the rest of a URL nor of a relative path; `~` and file URLs; Windows drives.
 _ABSOLUTE = re.compile(
-    r"(?<![\w.:/~-])/(?:home|root|Users|mnt|media|tmp|var|srv|opt|work|workspace|data|scratch|content|kaggle|etc|usr)"
-    r"(?:/[^\s\"',:;]*)+|\b[A-Za-z]:\\\\?[^\s\"']+"
+    r"(?:file://|(?<![\w.:/~\\-])~?)/[\w.@+-]+(?:/[^\s\"',:;()<>`|]+)+/?|(?<![\w/])~/[^\s\"',:;()<>`|]+"
+    r"|\b[A-Za-z]:[\\/][^\s\"']+"
 )
 _TEXT = (".json", ".md", ".py", ".txt")
+# Too large to be read line by line, and made of nothing but vocabulary.
+_VOCABULARY = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 
 
 @dataclass
@@ -114,6 +120,47 @@ def find_model(source: str | Path, form: str | None = None) -> tuple[Path, str]:
     raise FileNotFoundError(f"{source} holds no {wanted}, neither itself nor one folder below")
 
 
+def check_repo_id(repo_id: str) -> None:
+    """Refuse what is no id of a repository on the Hub.
+
+    Args:
+        repo_id (`str`): should be `"owner/name"`.
+
+    Raises:
+        ValueError: saying what is wrong with it.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"{repo_id!r} is no repository id: {error}") from error
+    if repo_id.count("/") != 1:
+        raise ValueError(f"{repo_id!r} is no repository id of the form owner/name")
+
+
+def read_object(path: Path) -> dict:
+    """A JSON file that holds an object.
+
+    Args:
+        path (`Path`): the file.
+
+    Returns:
+        `dict`
+
+    Raises:
+        ValueError: it is no JSON, or holds something else (the file is named).
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object, but a {type(content).__name__}")
+    return content
+
+
 def plan_push(
     source: str | Path,
     repo_id: str,
@@ -144,15 +191,7 @@ def plan_push(
         ValueError: an id of another form; weights in other formats only; a token, or a path of this machine, in a file
             that would go (file and line named, never the token).
     """
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise ValueError(f"{repo_id!r} is no repository id: {error}") from error
-    if repo_id.count("/") != 1:
-        raise ValueError(f"{repo_id!r} is no repository id of the form owner/name")
+    check_repo_id(repo_id)
     folder, form = find_model(source, form)
     root = Path(source).resolve()
     plan = Plan(repo_id, form)
@@ -168,18 +207,27 @@ def plan_push(
         raise ValueError(f"{folder} holds no safetensors weights{hint}")
     index = folder / "model.safetensors.index.json"
     if form == "merged" and index.is_file():
-        needed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        needed = read_object(index).get("weight_map")
+        if not isinstance(needed, dict) or not needed:
+            raise ValueError(f"{index} names no shards: it has no weight_map")
+        needed = set(needed.values())
         if lacking := sorted(needed - set(weights)):
             raise FileNotFoundError(f"{folder / lacking[0]} is missing, which {index.name} names")
     for name in weights:
         _check_weights(folder / name)
     if form == "merged":
+        for kind, known in (("tokenizer", _TOKENIZERS), ("processor", _PROCESSORS)):
+            if not any(name in plan.files for name in known):
+                raise ValueError(
+                    f"{folder} holds no {kind} ({' or '.join(known)}): save the processor there, "
+                    "processor.save_pretrained(...)"
+                )
         for path in _code(folder):
             plan.files[path.name] = path
     for name, path in list(plan.files.items()):
         if isinstance(path, Path) and not path.resolve().is_relative_to(root):
             raise ValueError(f"{path} is a link out of {source}: copy the file itself there")
-        if name.endswith(".json") and not name.startswith("tokenizer") and name not in ("vocab.json",):
+        if name.endswith(".json") and not name.startswith("tokenizer") and name not in _VOCABULARY:
             plan.files[name] = _without_paths(path)
     try:
         from negation_clip.cards import model_card
@@ -187,7 +235,7 @@ def plan_push(
         card = model_card(source, repo_id, form=form, results=results, licence=licence, base_model=base_model)
         plan.files["README.md"] = str(card).encode()
     except (ValueError, FileNotFoundError) as error:
-        plan.card_error = str(error)
+        plan.card_error = " ".join(str(error).split())
     _check_texts(plan)
     return plan
 
@@ -233,7 +281,7 @@ def push(
         return plan
     if plan.card_error:
         raise ValueError(f"no card could be made, so nothing was sent: {plan.card_error}")
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     from negation_clip import __version__
 
@@ -241,20 +289,21 @@ def push(
     api.create_repo(repo_id, private=private, exist_ok=True)
     if revision not in (None, "main"):
         api.create_branch(repo_id, branch=revision, exist_ok=True)
-    with tempfile.TemporaryDirectory() as stage:
-        for name, content in plan.files.items():
-            staged = Path(stage, name)
-            if isinstance(content, bytes):
-                staged.write_bytes(content)
-            else:
-                staged.symlink_to(content.resolve())
-        commit = api.upload_folder(
-            repo_id=repo_id,
-            folder_path=stage,
-            revision=revision,
-            commit_message=message or f"negation-clip {__version__}: {plan.form} model",
-            delete_patterns=list(_OURS),
-        )
+    operations: list = [
+        CommitOperationAdd(name, content if isinstance(content, bytes) else str(content))
+        for name, content in plan.files.items()
+    ]
+    operations += [
+        CommitOperationDelete(name)
+        for name in api.list_repo_files(repo_id, revision=revision)
+        if name not in plan.files and _is_ours(name)
+    ]
+    commit = api.create_commit(
+        repo_id,
+        operations,
+        revision=revision,
+        commit_message=message or f"negation-clip {__version__}: {plan.form} model",
+    )
     plan.url = commit.commit_url
     return plan
 
@@ -268,7 +317,18 @@ def shorten_paths(text: str) -> str:
     Returns:
         `str`
     """
+    if re.fullmatch(r"(?:/[^/\n]+){2,}/?", text) and " /" not in text and " -" not in text:
+        return text.rstrip("/").rpartition("/")[-1]  # a path as a whole, which may hold spaces
     return _ABSOLUTE.sub(lambda match: re.split(r"[/\\]", match[0].rstrip("/\\"))[-1], text)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a file of a repository is one that a push writes: weights, code, configuration, results."""
+    from fnmatch import fnmatchcase
+
+    code = {item.name for item in files("negation_clip.modeling").iterdir()}
+    patterns = (*_WEIGHTS, *_ADAPTER, *_PROCESSOR, "config.json", "results.json")
+    return "/" not in name and (name in code or any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
@@ -282,8 +342,10 @@ def _code(folder: Path) -> list[Path]:
 
     from negation_clip._auto import MODELS
 
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_object(folder / "config.json")
     entries = config.get("auto_map") or {}
+    if not isinstance(entries, dict) or not all(isinstance(target, str) for target in entries.values()):
+        raise ValueError(f"{folder / 'config.json'}: auto_map must name a class for each auto class, got {entries!r}")
     if config.get("model_type") in {model.model_type for model in MODELS}:
         missing = {"AutoConfig", "AutoModel", "AutoModelForZeroShotImageClassification"} - set(entries)
         if missing:
@@ -314,25 +376,28 @@ def _check_weights(path: Path) -> None:
 def _without_paths(path: Path) -> bytes:
     """A json file in which a path of this machine is shortened to its last part."""
 
-    def clean(value):
+    def clean(value, key: str = ""):
         if isinstance(value, dict):
-            # Where a configuration was loaded from says nothing to others.
+            # Where a configuration was loaded from says nothing to others, unless it is on the Hub.
             return {
-                key: clean(item)
-                for key, item in value.items()
-                if not (key == "_name_or_path" and isinstance(item, str) and _ABSOLUTE.match(item))
+                name: clean(item, name)
+                for name, item in value.items()
+                if not (name == "_name_or_path" and isinstance(item, str) and item and not _is_hub_id(item))
             }
         if isinstance(value, list):
-            return [clean(item) for item in value]
+            return [clean(item, key) for item in value]
         if isinstance(value, str):
+            # pad_token and alike are short, or stand in brackets
+            if _SECRET_KEY.search(key) and re.fullmatch(r"[\w.+/=-]{16,}", value):
+                raise ValueError(f"{path}: {key!r} looks like a secret: take it out")
             return shorten_paths(value)
         return value
 
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}") from error
-    return (json.dumps(clean(content), indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(clean(read_object(path)), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _is_hub_id(text: str) -> bool:
+    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", text)) and not text.startswith(".") and not Path(text).exists()
 
 
 def _check_texts(plan: Plan) -> None:
@@ -341,7 +406,7 @@ def _check_texts(plan: Plan) -> None:
     own = get_token()
     home = str(Path.home())
     for name, content in plan.files.items():
-        if not name.endswith(_TEXT) or name in ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt"):
+        if not name.endswith(_TEXT) or name in _VOCABULARY:
             continue
         text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), 1):

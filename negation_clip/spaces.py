@@ -49,10 +49,14 @@ def build_space(name: str, output: str | Path, repo_id: str | None = None, overw
         `Path`: the folder.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, an id of another form.
         FileExistsError: the folder holds anything else.
     """
+    from negation_clip.hub import check_repo_id
+
     build, target = _builder(name), Path(output)
+    if repo_id is not None:
+        check_repo_id(repo_id)
     contents = {item.name for item in (files("negation_clip.hub_cards") / "metrics" / name).iterdir()}
     refuse_loss(target, overwrite, contents, "build of this Space")
     with appearing(target, overwrite, contents, "build of this Space") as folder:

@@ -13,10 +13,11 @@ import yaml
 from fixtures_tiny import tiny_clip, tiny_processor
 from huggingface_hub import ModelCard
 
-from negation_clip import HanClipModel
-from negation_clip.cards import PAPERS, citation, model_card, read_results
+from negation_clip import HanClipModel, embedded_path
+from negation_clip.cards import CONVERTED, PAPERS, citation, model_card, read_results
 from negation_clip.evaluation.command import SCHEMA
 from negation_clip.judge.base import model_revision
+from negation_clip.trainers.lora import add_lora
 
 LOG = {"arguments": {"model": "base", "dataset": "scenes", "lora_rank": 4, "overwrite": True}, "steps": 3, "log": []}
 
@@ -50,6 +51,7 @@ def results_of(folder: Path, **changes) -> dict:
         "coverage": 1.0,
         "scores": {"mcq": {"strict": 0.875}, "exclusion": {"accuracy": 0.75}},
         "intervals": {},
+        "counts": {"mcq": {"n": 6}},
     }
     return {
         "schema": SCHEMA,
@@ -96,7 +98,8 @@ def test_a_card_states_the_main_figures_of_these_weights(run):
         ("emoji-scenes", "exclusion_accuracy"): 0.75,
     }
     assert "| negbench/COCO val mcq | strict_accuracy | 0.625 | 0.5 to 0.75 | 39 | 98 % |" in card.text
-    assert "| scenes/test | mcq.strict | 0.875 |  | 8 | 100 % |" in card.text
+    assert "| scenes/test | mcq.strict | 0.875 |  | 6 | 100 % |" in card.text  # questions, not scenes
+    assert "| scenes/test | exclusion.accuracy | 0.75 |  | 8 | 100 % |" in card.text
     assert "negation-clip evaluate all tests.yaml --model model" in card.text  # no path of this machine
     assert "predict nothing about photographs" in card.text
     assert "0.11" not in card.text and "0.25" not in card.text  # of the base; a control
@@ -125,7 +128,7 @@ def test_figures_of_other_weights_are_refused(run):
         weights.geometry.logit_scale += 0.1
     weights.save_pretrained(run / "model")
     with pytest.raises(ValueError, match=r"has no figures of .*model as it is now .*Evaluate them: negation-clip"):
-        model_card(run, "someone/x")
+        model_card(run, "someone/x", base_model="openai/clip-vit-base-patch32")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", True])
@@ -178,16 +181,19 @@ def test_usage_code_of_an_adapter_names_the_backbone(run):
     card = model_card(run, "someone/x-lora", "adapter")
     assert 'HanClipModel.from_backbone(embedded_path("base"))' in card.text
     assert card.data.library_name == "peft"
-    log = {"arguments": {**LOG["arguments"], "model": "openai/clip-vit-base-patch32"}}
+    log = {"arguments": {**LOG["arguments"], "model": "backbones/longclip", "similarity": "cosine", "curvature": 0.5}}
     (run / "training_log.json").write_text(json.dumps(log))
-    card = model_card(run, "someone/x-lora", "adapter", licence="mit")
-    assert 'HanClipModel.from_backbone("openai/clip-vit-base-patch32")' in card.text
+    with pytest.raises(ValueError, match=r"an adapter needs its backbone: name its Hub id \(--base-model\)"):
+        model_card(run, "someone/x-lora", "adapter", licence="mit")
+    card = model_card(run, "someone/x-lora", "adapter", licence="mit", base_model="openai/clip-vit-base-patch32")
+    code = 'HanClipModel.from_backbone("openai/clip-vit-base-patch32", similarity="cosine", curvature=0.5)'
+    assert code in card.text
     assert card.data.base_model == "openai/clip-vit-base-patch32"
 
 
 def test_a_converted_checkpoint_keeps_its_text_and_its_licence(run):
     text = (
-        "---\nlicense: cc-by-nc-4.0\ntags:\n- phyclip\n- meru\n---\n\n# old name\n\nMERU, converted.\n\n"
+        f"---\nlicense: cc-by-nc-4.0\ntags:\n- phyclip\n- meru\n---\n\n# old name\n{CONVERTED}\n\nMERU, converted.\n\n"
         "## Use\n\nold code\n"
     )
     (run / "model" / "README.md").write_text(text)
@@ -195,7 +201,7 @@ def test_a_converted_checkpoint_keeps_its_text_and_its_licence(run):
     assert card.data.license == "cc-by-nc-4.0" and "meru" in card.data.tags
     assert "MERU, converted." in card.text and "old code" not in card.text and "old name" not in card.text
     assert PAPERS["meru"][0] in card.text
-    with pytest.raises(ValueError, match="licensed cc-by-nc-4.0, and a copy of them cannot be licensed mit"):
+    with pytest.raises(ValueError, match="licensed cc-by-nc-4.0, and a copy cannot be licensed mit"):
         model_card(run, "someone/meru-b", licence="mit")
 
 
@@ -203,7 +209,66 @@ def test_a_licence_that_nobody_knows_is_asked_for(run):
     log = {"arguments": {**LOG["arguments"], "model": "openai/clip-vit-base-patch32"}}
     (run / "training_log.json").write_text(json.dumps(log))
     with pytest.raises(ValueError, match=r"give that of openai/clip-vit-base-patch32 \(--licence\)"):
-        model_card(run, "someone/x")
+        model_card(run, "someone/x", base_model="openai/clip-vit-base-patch32")
+
+
+def test_usage_code_of_an_adapter_runs(run):
+    """Of another geometry than the default: the adapter's card has to say which."""
+    torch.manual_seed(0)
+    model = add_lora(HanClipModel.from_backbone(embedded_path("base"), similarity="cosine"), rank=2)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    model.save_pretrained(run / "adapter")
+    (run / "training_log.json").write_text(json.dumps({"arguments": {**LOG["arguments"], "similarity": "cosine"}}))
+    card = model_card(run, "someone/x", "adapter")
+    code = re.search(r"```python\n(.*?)```", card.text, re.S)[1].replace("someone/x", str(run / "adapter"))
+    scope: dict = {}
+    exec(compile(code, "card", "exec"), scope)
+    ids = torch.arange(1, 9)[None]
+    ids[:, -1] = model.config.text_config.eos_token_id
+    with torch.no_grad():
+        expected = model.merge_and_unload().eval().get_text_features(ids).pooler_output
+        torch.testing.assert_close(scope["model"].get_text_features(ids).pooler_output, expected, rtol=0, atol=1e-5)
+
+
+def test_an_adapter_has_the_figures_of_its_merged_model(run):
+    (run / "adapter").mkdir()
+    (run / "adapter" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
+    write(run / "results.json", results_of(run / "model"))
+    card = model_card(run, "someone/x-lora", "adapter")
+    assert "0.625" in card.text and "Measured with the merged model of this adapter by" in card.text
+
+
+def test_a_folder_is_never_taken_for_a_model_on_the_hub(run):
+    log = {"arguments": {**LOG["arguments"], "model": "backbones/longclip-vit-l"}}
+    (run / "training_log.json").write_text(json.dumps(log))
+    card = model_card(run, "someone/x", licence="mit")
+    assert card.data.base_model is None and "base_model" not in str(card).split("---\n")[1]
+    assert "A HanCLIP: a CLIP, fine-tuned" in card.text
+
+
+def test_the_licence_is_said_to_be_inherited_only_if_it_is(run):
+    assert "licensed `apache-2.0`, as what they come from" in model_card(run, "someone/x").text
+    log = {"arguments": {**LOG["arguments"], "model": "backbones/longclip-vit-l"}}
+    (run / "training_log.json").write_text(json.dumps(log))
+    assert "licensed `mit`, as whoever published them here states" in model_card(run, "someone/x", licence="mit").text
+    with pytest.raises(ValueError, match="'my licence!' is no identifier of the Hub"):
+        model_card(run, "someone/x", licence="my licence!")
+
+
+def test_a_card_typed_by_hand_is_not_taken_over(run):
+    text = "---\nlicense: apache-2.0\ntags:\n- meru\n---\n# X\n\nReaches 99.9 % on NegBench.\n\n## Use\n"
+    (run / "model" / "README.md").write_text(text)
+    card = model_card(run, "someone/x")
+    assert "99.9" not in card.text and "meru" not in card.data.tags and PAPERS["hanclip"][0] in card.text
+
+
+def test_only_options_of_the_training_are_shown(run):
+    log = {"arguments": {**LOG["arguments"], "api_key": "0123456789abcdef", "quadruplets": 64}}
+    (run / "training_log.json").write_text(json.dumps(log))
+    card = model_card(run, "someone/x")
+    assert "0123456789" not in card.text and "| quadruplets | 64 |" in card.text
 
 
 @pytest.mark.parametrize("key", PAPERS)

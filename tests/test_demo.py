@@ -98,3 +98,10 @@ def test_a_wrong_recipe_is_refused_before_anything_is_measured(tmp_path):
         with pytest.raises(ValueError, match=message):
             run_demo(tmp_path / "out", recipe=tmp_path / f"{name}.yaml", size=4)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("seeds", [(), (-1,), (0, 0)])
+def test_seeds_that_are_none_are_refused_before_anything_is_done(tmp_path, seeds):
+    with pytest.raises(ValueError, match="seeds must be different numbers from 0 on"):
+        run_demo(tmp_path / "out", seeds=seeds)
+    assert not (tmp_path / "out").exists()

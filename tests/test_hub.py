@@ -18,6 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from safetensors.torch import load_file, save_file
 
 from negation_clip import HanClipModel, PhyClipConfig, PhyClipModel, cli
+from negation_clip.cards import CONVERTED
 from negation_clip.hub import find_model, plan_push, push, shorten_paths
 from negation_clip.trainers.lora import add_lora
 
@@ -128,6 +129,12 @@ def test_paths_of_this_machine_are_taken_out(run):
         ("C:\\Users\\me\\model.pt", "model.pt"),
         ("https://huggingface.co/home/x and ../data/y and runs/home/z", None),
         ("org/model, 3/4 of 1/2, and/or", None),
+        ("--data /gpfs/users/alice/secret/clip", "--data clip"),
+        ("/raid/alice/x and /lustre/a/b and /Volumes/My/c", "x and b and c"),
+        ("file:///home/me/x", "x"),
+        ("~/secret/x", "x"),
+        ("/home/me/My Drive/model", "model"),
+        ("C:/Users/me/model.pt", "model.pt"),
     ],
 )
 def test_shorten_paths_touches_absolute_paths_only(text, expected):
@@ -149,10 +156,62 @@ def test_an_access_token_in_a_file_is_refused_and_not_shown(run, monkeypatch):
     assert own not in str(caught.value)
 
 
+@pytest.mark.parametrize("secret", ["ghp_" + "a1" * 18, "AKIA" + "Q7" * 8, "sk-" + "b2" * 15, "glpat-" + "c3" * 12])
+def test_secrets_of_other_services_are_refused(run, secret):
+    (run / "results.json").write_text(json.dumps({"note": secret}))
+    with pytest.raises(ValueError, match="results.json, line 2, holds an access token") as caught:
+        plan_push(run, "someone/x")
+    assert secret not in str(caught.value)
+
+
+def test_a_value_under_the_name_of_a_secret_is_refused(run):
+    path = run / "model" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "api_key": "0123456789abcdef0123"}))
+    with pytest.raises(ValueError, match="'api_key' looks like a secret") as caught:
+        plan_push(run, "someone/x")
+    assert "0123456789" not in str(caught.value)
+    path.write_text(json.dumps({**config, "pad_token": "<|endoftext|>", "hub_token": None}))
+    plan_push(run, "someone/x")
+
+
+def test_a_model_without_processor_or_tokenizer_is_refused(run):
+    processor = run / "model" / "processor_config.json"
+    content = processor.read_text()
+    processor.unlink()
+    with pytest.raises(ValueError, match="holds no processor"):
+        plan_push(run, "someone/x")
+    processor.write_text(content)
+    (run / "model" / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="holds no tokenizer"):
+        plan_push(run, "someone/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("model/config.json", "[]", "config.json holds no JSON object, but a list"),
+        ("model/config.json", "{", "config.json is no JSON file"),
+        ("model/model.safetensors.index.json", "{}", "index.json names no shards"),
+        ("results.json", "[1]", "results.json holds no JSON object"),
+    ],
+)
+def test_damaged_files_are_named(run, name, content, says):
+    (run / name).write_text(content)
+    with pytest.raises(ValueError, match=says):
+        plan_push(run, "someone/x")
+
+
+@pytest.mark.parametrize("content", [b"---\nlicense: [mit\n---\n# X\n", b"---\nlicense: mit\n---\n# \xff\xfe\n"])
+def test_a_card_that_cannot_be_read_is_named(run, content):
+    (run / "model" / "README.md").write_bytes(content)
+    assert "README.md is no card that can be read" in plan_push(run, "someone/x").card_error
+
+
 def test_a_path_in_a_file_that_is_not_json_is_refused(run):
-    (run / "model" / "merges.txt").write_text("a b\n")
-    (run / "model" / "added_tokens.json").write_text("{}")
-    (run / "model" / "README.md").write_text("---\nlicense: mit\n---\n# X\n\nOf /home/someone/x.\n\n## Use\n")
+    (run / "model" / "README.md").write_text(
+        f"---\nlicense: apache-2.0\n---\n# X\n{CONVERTED}\nOf /home/someone/x.\n\n## Use\n"
+    )
     with pytest.raises(ValueError, match=r"README.md, line \d+, names a path of this machine: /home/someone/x"):
         plan_push(run, "someone/x")
 
@@ -242,9 +301,18 @@ def test_a_push_that_broke_off_is_repeated_and_sends_no_large_file_twice(run, hu
 
 def test_what_an_earlier_push_left_behind_is_deleted(run, hub):
     push(run, "someone/hanclip-tiny", "adapter", token=TOKEN)
-    hub.repos["model", "someone/hanclip-tiny"].files["kept.csv"] = b"by hand"
+    theirs = {
+        "kept.csv",
+        "onnx/config.json",
+        "docs/figure.png",
+        "figure.png",
+        "requirements.txt",
+        "app.py",
+        "x/a.safetensors",
+    }
+    hub.repos["model", "someone/hanclip-tiny"].files.update(dict.fromkeys(theirs, b"by hand"))
     push(run, "someone/hanclip-tiny", "merged", token=TOKEN)
-    assert set(files(hub, "someone/hanclip-tiny")) == HANCLIP_FILES | {"training.png", "kept.csv"}
+    assert set(files(hub, "someone/hanclip-tiny")) == HANCLIP_FILES | {"training.png"} | theirs
 
 
 def test_a_dry_run_needs_no_network_and_no_token(run, capsys):
@@ -256,6 +324,7 @@ def test_a_dry_run_needs_no_network_and_no_token(run, capsys):
 def test_without_a_card_nothing_is_sent_but_a_dry_run_lists_the_rest(run, hub):
     (run / "training_log.json").unlink()  # now no licence is known
     plan = push(run, "someone/x", dry_run=True)
+    assert cli.main(["push", str(run), "someone/x", "--dry-run"]) == 2
     assert "README.md" not in plan.files and "licence is not known" in plan.card_error
     assert "no README.md: the licence is not known" in str(plan)
     with pytest.raises(ValueError, match="no card could be made, so nothing was sent: the licence is not known"):

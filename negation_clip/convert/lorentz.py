@@ -273,6 +273,8 @@ def convert_state_dict(
 def _card(name: str, family: str, source: Path, facts: dict, ignored: list[str], tokenizer, config):
     from huggingface_hub import ModelCard, ModelCardData
 
+    from negation_clip.cards import CONVERTED
+
     label, title, venue, year = _PAPERS[family]
     a = facts["architecture"]
     text = (
@@ -309,6 +311,7 @@ def _card(name: str, family: str, source: Path, facts: dict, ignored: list[str],
         eval_results=[],
         repo_id=name,
         summary=text,
+        marker=CONVERTED,
         citation=f"@inproceedings{{{family}{year},\n  title = {{{title}}},\n  booktitle = {{{venue}}},\n"
         f"  year = {{{year}}},\n}}",
     )
