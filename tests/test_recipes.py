@@ -61,14 +61,51 @@ def test_hanclip_recipe(name, tmp_path):
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """A folder with the quadruplets that the published recipes name."""
-    from negation_clip.data.quadruplets import REQUIRED_COLUMNS, load_quadruplets
+    """A folder with CC-Neg's file of 70 pictures, and the quadruplets that the recipes' command makes of them."""
+    from fixtures_real_captions import make_world
+
+    from negation_clip.cli import main
 
     folder = tmp_path_factory.mktemp("workplace")
-    data = folder / "quadruplets" / "ccneg" / "data"
-    data.mkdir(parents=True)
-    load_quadruplets("train", 64).select_columns(REQUIRED_COLUMNS).to_parquet(data / "train-00000-of-00001.parquet")
+    world = make_world(folder, 70)
+    world.ccneg().rename(folder / "ccneg_preprocessed.pt")
+    world.pictures.rename(folder / "CC3M")
+    program, *command = data_command((FOLDER / f"{PUBLISHED[0]}.yaml").read_text("utf-8"))
+    # sizes, and the words that these pictures are captioned with
+    command[command.index("--size") + 1] = "64"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert program == "negation-clip" and main([*command, "--evaluation-rows", "2", "--vocabulary", "scenes"]) == 0
     return folder
+
+
+def data_command(text: str) -> list[str]:
+    """The words of the command that makes the quadruplets, from the head of a recipe or from the docs."""
+    lines = text[text.index("negation-clip quadruplets ccneg") :].splitlines()
+    last = next(i for i, line in enumerate(lines) if not line.endswith("\\"))
+    return " ".join(line.lstrip("#").rstrip("\\") for line in lines[: last + 1]).split()
+
+
+def test_the_data_are_made_by_the_command_that_is_documented(workplace):
+    documented = FOLDER.parent / "docs" / "reproduce.md"
+    texts = {path.name: path.read_text("utf-8") for path in FOLDER.glob("hanclip-*.yaml")}
+    if documented.exists():
+        texts["reproduce.md"] = documented.read_text("utf-8")
+    commands = {name: data_command(text) for name, text in texts.items()}
+    assert all(command == commands["hanclip-vit-b.yaml"] for command in commands.values()), commands
+    statistics = json.loads((workplace / "quadruplets" / "ccneg" / "statistics.json").read_text("utf-8"))
+    assert statistics["rows_by_split"] == {"train": 64} and statistics["source"]["name"] == "ccneg"
+
+
+def test_pictures_without_a_remap_are_an_error_that_names_it(workplace, monkeypatch, capsys):
+    from negation_clip.cli import main
+
+    monkeypatch.chdir(workplace)
+    command = " ".join(data_command((FOLDER / "hanclip-vit-b.yaml").read_text("utf-8"))[1:])
+    wrong = command.replace("--remap /workspace/datasets/cc3m=", "--images ").replace("quadruplets/ccneg", "other")
+    assert main([*wrong.split(), "--evaluation-rows", "2"]) == 2
+    assert "--remap /workspace/datasets/cc3m=FOLDER" in capsys.readouterr().err
+    assert not (workplace / "other").exists()
 
 
 def make_backbone(name: str) -> None:
@@ -148,8 +185,7 @@ def test_published_recipes_are_the_papers_objective():
         assert recipe["output_dir"] == f"runs/{name}" and f"--config recipes/{name}.yaml" in text
         assert recipe["max_length"] == (77 if name in ("hanclip-vit-b", "hanclip-vit-l") else 248)
         # what the head of the file says is a command of this package
-        data = text[text.index("negation-clip quadruplets") : text.index("# The run")].replace("\\\n#", "").split()
-        options = make_parser().parse_args(data[1:])
+        options = make_parser().parse_args(data_command(text)[1:])
         assert (options.output, options.size, options.validation) == (recipe["dataset"], 20_000, 0)
 
 

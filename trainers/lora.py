@@ -30,12 +30,17 @@ def lora_targets(
         `list[str]`: sorted. The fused `nn.MultiheadAttention` of SigLIP's pooling head takes none.
 
     Raises:
-        ValueError: an unknown placement; a pattern that is no regular expression, matches no layer of a chosen tower
-            (with the names there), or matches what it must not (named): layers that only the other tower has, or the
-            projection inside a fused attention.
+        ValueError: an unknown placement; a pattern that is empty, is no regular expression, matches no layer of a
+            chosen tower (with the names there), or matches what it must not (named): layers that only the other tower
+            has, or the projection inside a fused attention.
     """
     if placement not in PLACEMENTS:
         raise ValueError(f"LoRA placement must be one of {', '.join(PLACEMENTS)}, got {placement!r}")
+    if pattern is not None and not pattern.strip():
+        raise ValueError(
+            f"LoRA pattern {pattern!r} is empty: a regular expression of layers' names is wanted, such as 'q_proj'; "
+            "leave it out for the attention and feed-forward layers and projections"
+        )
     family = family_of(getattr(model, "config", None))
     sides = ("text", "vision") if placement == "both" else (placement,)
     layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
@@ -47,8 +52,9 @@ def lora_targets(
         there = [name for name in layers if family.side_of(name) == side]
         if not (found := [name for name in there if name in matched and name not in fused]):
             called = sorted({_last(name) for name in there if name not in fused})
+            asked = "|".join(family.linear_layers) if pattern is None else pattern
             raise ValueError(
-                f"LoRA pattern {pattern or '|'.join(family.linear_layers)!r} matches no linear layer of the {side} "
+                f"LoRA pattern {asked!r} matches no linear layer of the {side} "
                 f"tower; the layers there are called {', '.join(called) or 'nothing'}"
             )
         targets += found

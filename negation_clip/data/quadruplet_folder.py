@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from negation_clip.model_place import model_place
 from negation_clip.output_folder import appearing, refuse_loss
 
 from .quadruplet_builder import Quadruplets, build_quadruplets
@@ -220,7 +221,9 @@ def _verifier(judge, judge_options, detector, threshold, doubt, images, cache: P
     if detector is not None:
         from transformers import pipeline
 
-        return DetectorVerifier(pipeline("object-detection", model=detector), **limits, cache=cache)
+        with model_place(detector, "detector"):
+            found = pipeline("object-detection", model=detector)
+        return DetectorVerifier(found, **limits, cache=cache)
     return None
 
 

@@ -1,6 +1,6 @@
 """Where quadruplets come from: CC-Neg, pictures with captions and annotated objects (COCO, VOC), captions alone.
 
-A source is read into entries, one a picture. No picture is opened here.
+A source is read into entries, one or more a picture. No picture is opened here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VOC_AS_COCO = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A picture and what is known of it.
+    """A picture and what is known of it. Others may be of the same picture: `build_quadruplets` looks at its bytes.
 
     Attributes:
         image (`str` or callable): path of the file, or what gives its bytes.
@@ -57,7 +57,7 @@ class Source:
     Attributes:
         name (`str`): "ccneg", "coco", "voc" or "captions".
         about (`dict`): where it was read from, as JSON values without paths of this machine.
-        entries (`list[Entry]`): one a picture.
+        entries (`list[Entry]`): one or more a picture.
         refused (`Counter`): captions that were left out already, by reason.
         categories (`tuple[str, ...]`): the objects that are annotated wherever they occur; empty without annotation.
         plain (`bool`): captions lose commas, capitals and closing marks, where the source has them on one side only.
@@ -235,9 +235,11 @@ def voc_source(
         categories |= objects
         found.append([pictures.index(name, f"{path}, filename"), name, (), None, objects])
     if captions is not None:
-        said = {_same(entry.image): entry.captions for entry in captions_source(captions, root).entries}
+        said = defaultdict(tuple)
+        for entry in captions_source(captions, root).entries:
+            said[_same(entry.image)] += entry.captions
         for row in found:
-            row[2] = said.get(_same(pictures.images[row[0]]), ()) if row[0] is not None else ()
+            row[2] = said[_same(pictures.images[row[0]])] if row[0] is not None else ()
     entries, refused = _present(pictures, found)
     about = {"folder": folder.name, **({} if captions is None else {"captions": Path(captions).name})}
     return Source("voc", about, entries, refused, tuple(sorted(categories)))

@@ -40,7 +40,7 @@ class Picture:
         Raises:
             Exception: whatever Pillow or the file system raises about it.
         """
-        picture = cls(image, hashlib.sha256(_bytes(image)).hexdigest())
+        picture = cls(image, digest_of(image))
         picture.open()
         return picture
 
@@ -63,6 +63,11 @@ class Picture:
     def open(self) -> Image.Image:
         """The picture, upright and RGB."""
         return load_image([{"bytes": self.read(), "path": None}], 0)
+
+
+def digest_of(image: str | Callable[[], bytes]) -> str:
+    """SHA-256 of a picture's bytes, in hex."""
+    return hashlib.sha256(_bytes(image)).hexdigest()
 
 
 def _bytes(image: str | Callable[[], bytes]) -> bytes:

@@ -249,7 +249,9 @@ def test_remapping_is_by_whole_components_and_the_longest_wins(world):
     for i, (name, path) in enumerate(expected.items()):
         index = pictures.index(name, "")
         assert pictures.images[index] == str(world / path), i
-    with pytest.raises(ValueError, match="'/data/coconut/c.jpg' is not inside .*remap={'/data/coconut': ...}"):
+    with pytest.raises(
+        ValueError, match="'/data/coconut/c.jpg' is not inside .*--remap /data/coconut=FOLDER, or --images"
+    ):
         pictures.index("/data/coconut/c.jpg", "row 0")
     windows = Pictures(world / "x.csv", remap={"C:\\coco": world / "beside"})
     assert windows.index("C:\\coco\\c.jpg", "") == 0
@@ -274,7 +276,7 @@ def test_missing_pictures_are_all_counted_and_ten_are_named(world):
     message = str(caught.value)
     assert message.startswith(f"12 of the 13 pictures that {world / 'root/x.csv'} names are missing:")
     assert message.count("gone/") == 20 and "gone/9.jpg" in message and "and 2 more" in message
-    assert "allow_missing=True" in message
+    assert "allow_missing=True (--allow-missing)" in message
     assert pictures.close(allow_missing=True)["missing"] == [f"gone/{i}.jpg" for i in range(12)]
 
 
@@ -284,7 +286,11 @@ def test_if_all_are_missing_it_is_an_error_that_knows_the_remedy(world):
     folder = str(world / "root")
     with pytest.raises(FileNotFoundError) as caught:
         pictures.close(allow_missing=True)
-    assert f"Perhaps remap={{'data/coco': {folder!r}}} is meant." in str(caught.value)
+    assert f"Perhaps remap={{'data/coco': {folder!r}}} is meant: --remap data/coco={folder}" in str(caught.value)
+    nowhere = Pictures(world / "x.csv", world / "root")
+    assert nowhere.index("data/gone.jpg", "") is None
+    with pytest.raises(FileNotFoundError, match="on the command line --images FOLDER, or --remap A=FOLDER"):
+        nowhere.close(allow_missing=True)
     right = Pictures(world / "x.csv", world / "root", {"data/coco": folder})
     assert right.index("data/coco/sub/b.jpg", "") == 0
 

@@ -348,10 +348,118 @@ def test_a_copy_of_a_picture_is_that_picture(world, tmp_path):
         (tmp_path / name).write_bytes((world.pictures / world.names[0]).read_bytes())
     texts = ["a dog on a sofa", "A dog, on the sofa!", "a cat beside a dog"]
     entries = [Entry(str(tmp_path / name), name, (text,)) for name, text in zip(names, texts, strict=True)]
-    _, statistics = build_quadruplets(Source("captions", {}, entries), splits={"x": 0.5, "y": 0.5})
+    source = Source("captions", {}, entries)
+    _, statistics = build_quadruplets(source, splits={"x": 0.5, "y": 0.5}, per_image=3)
     assert (statistics["rows"], statistics["pictures"]) == (2, 1)
     assert statistics["refused"] == {builder.REPEATED: 1}
     assert sorted(statistics["rows_by_split"].values()) == [0, 2]
+    _, statistics = build_quadruplets(source)
+    assert statistics["rows"] == 1 and statistics["refused"] == {builder.SPARE: 2}
+
+
+@pytest.fixture(scope="module")
+def copied(world, tmp_path_factory):
+    """The world's pictures, each in three files, of which each has one caption and some of the objects."""
+    folder = tmp_path_factory.mktemp("copied")
+    names = {f"{k}-{name}": i for i, name in enumerate(world.names) for k in range(3)}
+    for name, i in names.items():
+        (folder / name).write_bytes((world.pictures / world.names[i]).read_bytes())
+    lines = []
+    for name, i in names.items():
+        k = int(name[0])
+        seen = sorted(world.objects[i])
+        lines.append((name, world.captions[i][k % 2], seen[k::3]))
+    random.Random(0).shuffle(lines)
+    return folder, lines
+
+
+def read_copied(copied, kind):
+    folder, lines = copied
+    if kind == "captions":  # a csv file of one caption a row
+        table = "".join(f'{name},"{text}"\n' for name, text, _ in lines)
+        (folder / "c.csv").write_text(f"image,caption\n{table}", encoding="utf-8")
+        return captions_source(folder / "c.csv")
+    if kind == "dataset":  # flat: one caption a row
+        rows = {
+            "image": [{"bytes": (folder / name).read_bytes(), "path": None} for name, _, _ in lines],
+            "caption": [text for _, text, _ in lines],
+        }
+        return captions_source(
+            Dataset.from_dict(rows, features=Features({"image": Image(), "caption": Value("string")}))
+        )
+    kinds = sorted({name for _, _, objects in lines for name in objects})
+    images = [{"id": i, "file_name": name} for i, (name, _, _) in enumerate(lines)]
+    texts = [{"image_id": i, "caption": text} for i, (_, text, _) in enumerate(lines)]
+    boxes = [{"image_id": i, "category_id": kinds.index(o)} for i, (_, _, there) in enumerate(lines) for o in there]
+    boxes = {"annotations": boxes, "categories": [{"id": i, "name": name} for i, name in enumerate(kinds)]}
+    return coco_source(
+        write_json(folder / "c.json", {"images": images, "annotations": texts}),
+        write_json(folder / "i.json", {"images": images, **boxes}),
+        root=folder,
+    )
+
+
+@pytest.mark.parametrize("kind", ["coco", "captions", "dataset"])
+def test_what_no_copy_of_the_picture_names_or_shows_is_denied(world, copied, kind):
+    source = read_copied(copied, kind)
+    for seed in range(3):
+        data, statistics = build_quadruplets(source, seed=seed, vocabulary="scenes", per_image=2, splits={"train": 1})
+        rows = rows_of(data)
+        assert accounted(statistics) and statistics["pictures"] <= SIZE < statistics["rows"] == len(rows)
+        assert max(Counter(digest(row["image"]) for row in rows).values()) == 2  # of a picture, not of an entry
+        for row in rows:
+            i = world.digests.index(digest(row["image"]))
+            assert not any(re.search(rf"\b{row['absent']}s?\b", text) for text in world.captions[i]), row
+            if kind == "coco":
+                assert row["verified"] == "annotation" and not world.shows(world.digests[i], f"a {row['absent']}")
+
+
+@pytest.mark.parametrize("options", [{}, {"per_image": 2}, {"twins": True, "mirrored": 0.5, "per_image": 2}])
+def test_neither_the_order_of_copies_nor_the_size_changes_a_row(copied, options):
+    source = read_copied(copied, "coco")
+    whole = texts_of(build_quadruplets(source, splits={"train": 1}, **options).data)
+    assert len(whole) > 20
+    for size in (1, 7, 20):
+        assert texts_of(build_quadruplets(source, size=size, splits={"train": 1}, **options).data) == whole[:size]
+    mixed = random.Random(2).sample(source.entries, len(source.entries))
+    other = Source(source.name, source.about, mixed, source.refused, source.categories)
+    assert texts_of(build_quadruplets(other, splits={"train": 1}, **options).data) == whole
+
+
+def test_copies_are_told_by_their_bytes(tmp_path):
+    rng, contents = random.Random(0), []
+    for _ in range(12):
+        start = rng.randbytes(3)
+        # of one size and alike at the end, as long as that is read alone; and of other sizes; and an empty one
+        contents += [start + bytes(9000), bytes(9000) + start, start]
+    contents += rng.sample(contents, 20) + [b"", b""]
+    entries = []
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}").write_bytes(content)
+        image = str(tmp_path / f"{number}") if number % 2 else lambda content=content: content
+        entries.append(Entry(image, f"{number}", ()))
+    found = builder._copies(entries)
+    by_content = {}
+    for entry, content in zip(entries, contents, strict=True):
+        by_content.setdefault(content, []).append(entry.image_id)
+    assert sorted([entry.image_id for entry in group] for group in found) == sorted(by_content.values())
+    # what cannot be read is like nothing
+    gone = [Entry(str(tmp_path / "gone"), "x", ()), Entry(str(tmp_path / "gone"), "y", ())]
+    assert [len(group) for group in builder._copies([*gone, *entries[:1]])] == [1, 1, 1] and not builder._copies([])
+
+
+def test_what_a_false_caption_of_the_picture_denies_is_there(tmp_path):
+    PILImage.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes())
+    pairs = [("a.png", "a pet on a blanket", "a pet on a blanket but no cat"), ("b.png", "an animal", "no dog")]
+    entries = [Entry(str(tmp_path / name), name, (true,), false) for name, true, false in pairs]
+    source = Source("ccneg", {}, entries, plain=True)
+    for seed in range(8):
+        data, _ = build_quadruplets(source, seed=seed, vocabulary=["cat", "dog", "owl"], per_image=2)
+        assert {row["absent"] for row in rows_of(data)} == {"owl"}
+    source = Source("ccneg", {}, entries, plain=True)
+    with pytest.raises(ValueError, match="nothing left to be absent"):
+        build_quadruplets(source, vocabulary=["cat", "dog"])
 
 
 def test_several_quadruplets_of_a_picture(world):
@@ -473,6 +581,59 @@ def test_the_sides_of_ccneg_are_cleaned_alike(world):
             assert not re.search(r"[,A-Z]|[.!?;:]$", row[role]), row[role]
 
 
+class Commas(Wordy):
+    """A language model that sets off what it adds, which cannot stand without the comma."""
+
+    def negate_batch(self, captions, kind="false", index=0, absent=None, present=None):
+        from dataclasses import replace
+
+        made = super().negate_batch(captions, kind, index, absent, present)
+        rows = [replace(row, text=f"{row.source}, no {row.denied} anywhere") for row in made.rows]
+        return replace(made, rows=rows)
+
+
+@pytest.mark.parametrize("negator", [None, Commas()])
+def test_no_wording_needs_a_comma_where_commas_are_removed(world, negator):
+    needed, kept = 0, set()
+    for seed in range(3):
+        options = {"seed": seed} | ({"vocabulary": "scenes"} if negator is None else {"negator": negator})
+        for plain in (True, False):
+            said = [f"a television beside {number + 2} shelves" for number in range(SIZE)]
+            pairs = [
+                Entry(str(world.pictures / name), name, (text,), "no shelves")
+                for name, text in zip(world.names, said, strict=True)
+            ]
+            data, _ = build_quadruplets(Source("ccneg", {}, pairs, plain=plain), **options)
+            for row in rows_of(data):
+                added = row["negated_positive"].removeprefix(row["positive"])
+                if plain:
+                    # what was added begins with a word that joins it to the caption
+                    assert re.fullmatch(r" (but|and|with|without) [^,]*", added) and is_negated(added), added
+                    kept.add(row["pattern"])
+                needed += added.startswith(", no ")
+    assert needed  # with commas such wordings are drawn as ever
+    assert "no ... in sight" not in kept and {"without", "but no", "but there is no"} < kept
+
+
+@pytest.mark.parametrize("frame", builder._FRAMES)
+def test_what_a_made_caption_denies_is_an_object(tmp_path, frame, monkeypatch):
+    monkeypatch.setattr(builder, "_FRAMES", (frame,))
+    kinds, entries = ("cat", "couch", "dog", "potted plant"), []
+    for number in range(24):
+        PILImage.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")
+        there = frozenset(random.Random(number).sample(kinds, 1 + number % 3))
+        entries.append(Entry(str(tmp_path / f"{number}.png"), f"{number}", (), objects=there))
+    data, _ = build_quadruplets(Source("voc", {}, entries, categories=kinds))
+    rows = rows_of(data)
+    assert len(rows) > 20
+    for row in rows:
+        there = entries[int(row["image_id"])].objects
+        named = re.sub(r"\b(a|an|any|or|and)\b|,", " ", row["denied"])
+        for name in sorted(there):
+            named = named.replace(name, "")
+        assert not named.split() and any(name in row["denied"] for name in there), (row["negative"], row["denied"])
+
+
 def quadruplet(i, negated="a thing{} without a cat", negative="a thing{} without a dog"):
     return {
         "positive": f"a thing{i}",
@@ -543,6 +704,18 @@ def test_vocs_names_are_said_as_cocos(tmp_path):
     assert source.categories == ("airplane", "dining table", "potted plant", "tv") and source.vocabulary == "coco"
     (entry,) = voc_source(tmp_path, captions=captions, names=tmp_path / "train.txt").entries
     assert entry.captions == ("a plant by a screen",) and entry.objects == {"tv", "potted plant"}
+
+
+def test_captions_of_a_voc_picture_under_two_names_are_all_kept(tmp_path):
+    (tmp_path / "Annotations").mkdir()
+    (tmp_path / "JPEGImages").mkdir()
+    PILImage.new("RGB", (8, 8)).save(tmp_path / "JPEGImages" / "a.jpg")
+    (tmp_path / "JPEGImages" / "link.jpg").symlink_to("a.jpg")
+    text = "<annotation><filename>a.jpg</filename><object><name>dog</name></object></annotation>"
+    (tmp_path / "Annotations" / "a.xml").write_text(text)
+    (tmp_path / "c.csv").write_text("image,caption\na.jpg,a dog\nlink.jpg,a cat\n")
+    (entry,) = voc_source(tmp_path, captions=tmp_path / "c.csv").entries
+    assert sorted(entry.captions) == ["a cat", "a dog"]
 
 
 def test_categories_of_their_own_bring_what_is_known_of_them():

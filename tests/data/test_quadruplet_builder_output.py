@@ -277,6 +277,12 @@ def test_from_the_command_line(exported, world, tmp_path, capsys):
         (["--validation", "1"], "validation=1.0: a share from 0 to below 1"),
         (["--judge", "oracle", "--detector", "x"], "judge and detector: one of them"),
         (["--endpoint", "http://x"], "endpoint: options of a judge, but there is none"),
+        (["--detector", "/nonexist"], "detector: there is no folder /nonexist"),
+        (["--detector", "some/where/detr"], "detector: there is no folder some/where/detr"),
+        (
+            ["--detector", "me/detr"],
+            "detector: there is no folder me/detr, and no model of that name was found on the",
+        ),
         (["--doubt", "0.2"], "doubt: options of a detector, but there is none"),
         (["--llm", "x"], "llm and llm_endpoint: a language model's name and address are wanted together"),
         (

@@ -283,6 +283,12 @@ def test_bad_choices_are_named():
             add_lora(clip(), **options)
 
 
+@pytest.mark.parametrize("pattern", ["", "  "])
+def test_an_empty_pattern_is_called_empty(pattern):
+    with pytest.raises(ValueError, match=rf"LoRA pattern '{pattern}' is empty: a regular expression .* leave it out"):
+        lora_targets(clip(), "text", pattern)
+
+
 def test_a_pattern_that_is_no_regular_expression_is_named():
     with pytest.raises(ValueError, match=r"LoRA pattern '\(' is no regular expression"):
         lora_targets(torch.nn.Linear(2, 2), "text", "(")

@@ -343,7 +343,12 @@ class Pictures:
         if n_missing and (not allow_missing or not self.images):
             listed = "".join(f"\n  {name} (as {path})" for name, path in list(self.missing.items())[:_MAX_LISTED])
             more = f"\n  and {n_missing - _MAX_LISTED} more" if n_missing > _MAX_LISTED else ""
-            remedy = "\nWith allow_missing=True their rows are left out, and coverage says so." if self.images else ""
+            remedy = (
+                "\nWith allow_missing=True (--allow-missing) their rows are left out, and coverage says so."
+                if self.images
+                else "\nroot or remap say where they are; on the command line --images FOLDER, or --remap A=FOLDER "
+                "for names that begin with A."
+            )
             raise FileNotFoundError(
                 f"{n_missing} of the {n} pictures that {self.source} names are missing:{listed}{more}"
                 f"{self._hint() or remedy}"
@@ -373,7 +378,8 @@ class Pictures:
         if not inside or (os.sep == "/" and re.match("[A-Za-z]:/", rest)):
             raise ValueError(
                 f"{where}: {name!r} is not inside {folder}. If it is meant, say where its folder is here: "
-                f"remap={{{posixpath.dirname(_normal(name))!r}: ...}}, or root=..."
+                f"remap={{{posixpath.dirname(_normal(name))!r}: ...}}, or root=...; on the command line --remap "
+                f"{posixpath.dirname(_normal(name))}=FOLDER, or --images FOLDER"
             )
         return path
 
@@ -383,7 +389,8 @@ class Pictures:
         for folder in (self.root, *self.remap.values()):
             for cut in range(1, len(parts)):
                 if os.path.isfile(os.path.join(folder, *parts[cut:])):
-                    return f"\nPerhaps remap={{{str(PurePosixPath(*parts[:cut]))!r}: {folder!r}}} is meant."
+                    start = str(PurePosixPath(*parts[:cut]))
+                    return f"\nPerhaps remap={{{start!r}: {folder!r}}} is meant: --remap {start}={folder}"
         return ""
 
 
