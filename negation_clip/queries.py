@@ -63,10 +63,11 @@ class ParsedQuery:
         cues (`list[Cue]`): all cues, in order.
         present (`list[str]`): what is to be seen, without articles.
         absent (`list[str]`): what must not be seen, without articles; "nobody" denies "people", "nothing" "objects".
-        sentence (`str`): `text` without search operators and what they deny, "a park" for "a park -dog".
+        sentence (`str`): `text` without search operators, what they deny, and the flags of prompts: "a park" for
+            "a park -dog" and for "a park --no dog --ar 16:9".
         operands (`list[str]`): what search operators deny, such as "dog"; also in `absent`.
-        kept (`str`): `text` without its denials, operators and politeness; empty if they leave nothing but a frame
-            such as "a picture of".
+        kept (`str`): `text` without its denials, operators, flags and politeness; empty if they leave nothing but a
+            frame such as "a picture of".
         only (`bool`): nothing else is wanted: "nothing but sand", "only a dog".
         approximate (`bool`): about a small or uncertain amount: "hardly any people", "not many", "not very red".
         unsupported_language (`bool`): not English. Nothing was read.
@@ -116,7 +117,7 @@ def parse(text: str) -> ParsedQuery:
 
     Returns:
         `ParsedQuery`. Without a denial of something named, `negated` is false, `absent` and `cues` are empty, `cue`
-        and `span` are `None` and `kept` and `sentence` are `text`.
+        and `span` are `None` and `kept` and `sentence` are `text`, but for the flags of prompts ("--ar 16:9").
 
     Raises:
         TypeError: not a string.
@@ -139,13 +140,14 @@ def parse(text: str) -> ParsedQuery:
     folded = fold(text)
     truncated = len(folded) > MAX_CHARACTERS
     reader = QueryReader(folded[:MAX_CHARACTERS])
+    plain = reader.plain if reader.flagged and not truncated else folded
     if reader.is_foreign():
-        return ParsedQuery(folded, text, sentence=folded, kept=folded, unsupported_language=True, truncated=truncated)
+        return ParsedQuery(folded, text, sentence=plain, kept=plain, unsupported_language=True, truncated=truncated)
     reader.find()
     reader.resolve()
     present = reader.present()
     absent = list(dict.fromkeys(item for hit in reader.hits for item in hit.items))
-    kept = folded if not absent else reader.kept() if present else ""
+    kept = plain if not absent else reader.kept() if present else ""
     sentence, operands = reader.split_operators()
     place = _places(text, folded)
     cues = []
@@ -161,7 +163,7 @@ def parse(text: str) -> ParsedQuery:
         cues,
         present,
         absent,
-        sentence if operands else folded,
+        sentence if operands else plain,
         operands,
         kept,
         reader.only,

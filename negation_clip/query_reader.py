@@ -15,6 +15,17 @@ _QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
 _LETTERS = "[\\w\u0300-\u036f]+"
 # Symbols, modifiers and joiners of which emoji are made.
 _PICTORIAL = frozenset({"So", "Sk", "Mn", "Me", "Cf", "Cn", "Co"})
+# Stands where a flag of a prompt was; `fold` leaves no such mark in a query.
+GAP = "\0"
+_FLAG = re.compile(
+    r"(?<!\S)--(?:"
+    r"(?:ar|aspect|v|version|s|stylize|q|quality|seed|sameseed|c|chaos|w|weird|width|height|n|r|repeat|stop|iw|cw|sw|ow|exp|"
+    r"niji|steps|cfg)(?: +[-\d.:x%]+(?![^\s,]))?"
+    r"|(?:style|sref|cref|oref|p|profile|sampler|motion)(?: +(?!-)[^\s,]+)?"
+    r"|tile|test|testp|hd|fast|relax|turbo|video|upbeta|draft|raw|loop|creative)(?![^\s,])"
+    r"|(?<=\S)::-?[\d.]*(?![^\s,])",
+    re.I,
+)
 # "isn't" however it was typed: "isn t", "isn''t", "is'nt".
 _CONTRACTION = (
     "(?:is|are|was|were|has|have|had|do|does|did|ca|could|wo|would|should|must|need|ai)"
@@ -29,11 +40,19 @@ _OPERATOR = re.compile(
     r"|(?<![\w'-])(?:not|no|without|except|excluding|minus)(?= ?[(\[])",
     re.I,
 )
+# --no people, dogs: what prompts deny. Their other flags are blanked out before anything is read.
+_NO_FLAG = re.compile(r"(?<!\S)--no(?= )", re.I)
+_NEXT_FLAG = re.compile(rf"(?<!\S)--?(?=\w)|{GAP}")
+_LEADING = re.compile(
+    r"(?:other than|except for|except|apart from|aside from|save for|with the exception of)(?: |$)", re.I
+)
 _PLUS = re.compile(r"(?<!\S)\+(?=[\"'(\w])")
 _DANGLING = r"[\s,;:&+|(/-]"  # and "and", "with", … at the end of what is kept
-_TRAILING = re.compile(
-    rf"(?:{_DANGLING}|(?<=\s)[~=<>*#]|(?<!\S)(?:and|but|or|with|plus|yet|w/)(?={_DANGLING}|$))+$", re.I
+_STRANDED = (
+    "and|but|or|with|plus|yet|w/|because|since|while|whose|who|which|of|the|an?|at|from|to|into|onto|for|as|than|if|"
+    "although|though|unless"
 )
+_TRAILING = re.compile(rf"(?:{_DANGLING}|(?<=\s)[~=<>*#]|(?<!\S)(?:{_STRANDED})(?={_DANGLING}|$))+$", re.I)
 # Operators that are left in what is asked for, and the words for them.
 _SIGNS = (
     (re.compile(r"\s*(?:\bOR\b|\|+)\s*"), " or "),
@@ -75,6 +94,7 @@ _PHRASES = _table(
     sign_text=lex.SIGN_TEXTS,
     idiom=(*lex.IDIOMS, *lex.DOUBLE),
     polite=lex.POLITE,
+    goods=lex.GOODS,
     nobody_is=lex.NOBODY_IS,
     approximate=lex.APPROXIMATE,
     only=lex.ONLY,
@@ -100,6 +120,7 @@ _PHRASES = _table(
 _BEFORE_LACKING = lex.RELATIVES | lex.BE | {"have", "has", "had", "with"}
 _OPENING = lex.FILLERS | lex.REQUESTS | lex.PRONOUNS | lex.FRAMES | lex.ARTICLES | {",", ".", "with", "i'd"}
 _ORDERS_TO_OMIT = frozenset((*lex.REQUESTS_TO_OMIT, "exclude", "omit"))
+_ORDER_WORDS = _ORDERS_TO_OMIT | {"excluding", "omitting", "filter", "leave", "leaving", "get"}
 _OF_PLACES = frozenset(("of", "to", "top", "front", "next", "out"))
 # Words that stand for something that was named elsewhere, or nowhere.
 _NAMELESS = lex.ARTICLES | {"any", "either", "it", "them", "him", "her", "this", "that", "these", "those", "ones"}
@@ -113,6 +134,38 @@ _AFTER_INTRANSITIVES = frozenset(
 _STARTERS = frozenset(
     word for word, seconds in _PHRASES.items() if any(x[1] != "name" for entries in seconds.values() for x in entries)
 )
+_HOW_TAKEN = frozenset(("indoors", "outdoors", "with"))
+_BEFORE_ARTICLES = frozenset("with than as like at without about per half such via".split())
+_STATEMENTS = frozenset(("it's", "he's", "she's", "they're", "we're", "i'm", "you're", "there's", "theres"))
+_SUBJECTS = frozenset(("it", "he", "she", "they", "we", "i", "this", "that", "these", "those"))
+_SEEKING = frozenset(
+    (
+        ("looking", "for"),
+        ("searching", "for"),
+        ("asking", "for"),
+        ("interested", "in"),
+        ("fond", "of"),
+        ("into", "any"),
+    )
+)
+# What says that the "sans" before it is English.
+_AFTER_SANS = (lex.PEOPLE | lex.ANIMATE | lex.WHOLE | lex.OVERLAYS | lex.ADJECTIVES | lex.SETTINGS) - {
+    *("animal", "bus", "train", "trains", "portrait", "photo", "camera", "grain", "signature", "signatures", "violet"),
+    *(
+        "orange",
+        "golden",
+        "vector",
+        "4k",
+        "hd",
+        "vintage",
+        "moustache",
+        "natural",
+        "antique",
+        "long",
+        "plastic",
+        "noise",
+    ),
+}
 _NO_OPERAND = frozenset(("no", "not", "without", "non", "free", "less"))
 _BETWEEN_OPERANDS = frozenset(("and", "or", "nor", "and/or", "plus", *"&|,;/+()[]-!"))
 _OF_NOTHING = lex.SIGNS_OF | lex.FRAMES
@@ -159,6 +212,7 @@ class _Hit:
     items: list[str] | None = None
     verbal: bool = False  # a verb in the infinitive is denied
     lacks: bool = False  # cancels out with a denial before it
+    also: tuple[int, int] | None = None  # tokens that are taken away as well: "the front of" the car is missing
 
 
 class QueryReader:
@@ -168,6 +222,10 @@ class QueryReader:
     """
 
     def __init__(self, text: str):
+        if "--" in text or "::" in text:
+            text = _FLAG.sub(lambda match: GAP * len(match.group()), text)
+        self.flagged = GAP in text
+        self.plain = _closed(text) if self.flagged else text
         self.text = text if text.isascii() else text.translate(_QUOTES)
         self.words: list[str] = []
         self.starts: list[int] = []
@@ -214,6 +272,10 @@ class QueryReader:
         if word not in lex.PREPOSITIONS or self.word(i - 1) in lex.ARTICLES:  # "an over pass"
             return False
         # "nobody around", "a coat on"
+        if f"{self.word(i - 1)} {word}" in lex.COMPOUND_PREPOSITIONS and not self.determiner(i + 1):
+            return False  # "no see through leggings"
+        if word in lex.LOOSE_PARTICLES and self.is_verb(i - 1):  # "passing by"
+            return not self.closes_phrase(i + 1)
         return word not in _ADVERBIAL or not (self.closes_phrase(i + 1) or self.words[i + 1] in lex.PREPOSITIONS)
 
     def closes_phrase(self, i: int) -> bool:
@@ -263,6 +325,9 @@ class QueryReader:
         if any(f" {pair} " in rest for pair in lex.FOREIGN_PAIRS):
             return True
         words = rest.split()
+        for i, word in enumerate(words):
+            if word == "sans" and " ".join(words[i + 1 : i + 2]) in _AFTER_SANS:
+                return False  # "street photography sans people"
         english = sum(word in lex.ENGLISH for word in words)
         foreign += sum(2 if word in lex.FOREIGN else word in lex.HALF_FOREIGN for word in words)
         if words[:2] == ["no", "hay"] and len(words) > 2 and english == 1:
@@ -317,6 +382,7 @@ class QueryReader:
 
     def find_operators(self) -> None:
         """-dog, -"parked car", !dog, -(dog OR bird), NOT (dog)."""
+        self.find_no_flags()
         i = 0
         for match in _OPERATOR.finditer(self.text):
             while i < self.n and self.ends[i] <= match.start():
@@ -348,6 +414,27 @@ class QueryReader:
         for match in _PLUS.finditer(self.text):  # "+dog" asks for a dog
             self.labels[bisect(self.starts, match.start()) - 1] = _IDIOM
 
+    def find_no_flags(self) -> None:
+        """--no people, dogs"""
+        i = 0
+        for match in _NO_FLAG.finditer(self.text):
+            after = _NEXT_FLAG.search(self.text, match.end())
+            end = after.start() if after else len(self.text)
+            while i < self.n and self.ends[i] <= match.start():
+                i += 1
+            first = i
+            while i < self.n and self.starts[i] < match.end():
+                i += 1
+            opening = i
+            while i < self.n and self.starts[i] < end:
+                i += 1
+            items = self.group_items(opening, i)
+            self.label(first, i, _CUT)
+            if items:
+                cue = (match.start(), match.end())
+                phrase = (cue[0], self.ends[i - 1])
+                self.hits.append(_Hit("operator", first, cue, phrase, self.lead(first), first, i, items))
+
     def group_end(self, i: int) -> int:
         """The token after the bracket that closes the one at token i, or after the last if none does."""
         depth = 0
@@ -374,6 +461,9 @@ class QueryReader:
             if self.words[i:last] == phrase:
                 return getattr(self, "on_" + group)(i, last)
         return self.read_not(i, i + 1) if self.words[i].endswith("n't") else i + 1
+
+    def starts_phrase(self, i: int) -> bool:
+        return any(self.words[i : i + len(phrase)] == phrase for phrase, _ in self.phrases_at(i))
 
     def phrases_at(self, i: int) -> Iterable[tuple[list[str], str]]:
         by_second = _PHRASES.get(self.word(i))
@@ -423,13 +513,21 @@ class QueryReader:
     def on_idiom(self, i: int, last: int) -> int:
         if self.words[i:last] == ["no", "no"] and self.sign_end(i + 1):  # "no no parking sign"
             return self.read_no(i, i + 1)
-        if self.words[i] != "not":
+        if self.words[i] == "who" and i and self.word(i - 1) not in _SENTENCE_ENDS:
+            return i + 1  # "a kid who doesn't like broccoli"
+        if self.words[i] not in ("not", "at"):
             for j in range(last, min(last + 4, self.n)):  # "don't worry be happy mural"
                 if self.ends_phrase(j) or self.words[j] in lex.DETERMINERS:
                     break
                 if self.words[j] in lex.MEDIA:
                     return self.label(i, j + 1, _NAME)
         return self.label(i, last, _IDIOM)
+
+    def on_goods(self, i: int, last: int) -> int:
+        """ "no iron shirt", but "a room with no iron"."""
+        nouns = last - i > 2 or not self.ends_phrase(last) and self.word(last) not in _STARTERS and self.is_noun(last)
+        named = nouns and self.word(i - 1) not in _BEFORE_THINGS
+        return self.label(i, last, _NAME) if named else self.on_negator(i, i + 1)
 
     def on_polite(self, i: int, last: int) -> int:
         after = self.word(last)
@@ -465,6 +563,10 @@ class QueryReader:
     def on_nothing(self, i: int, last: int) -> int:
         where = last + (self.word(last) in lex.BE or self.word(last).endswith("s"))  # "nothing hangs on the wall"
         after = self.word(where)
+        if where == last:  # "nothing with people in it"
+            shown = self.shown_at(last)
+            if shown or (after in lex.COLOURS and self.ends_phrase(last + 1)):
+                return self.deny("no", i, shown or last)
         if after and not (self.is_preposition(where) or after in lex.ADVERBS or after in ("at", ".", "!", "?")):
             return last
         return self.deny("nothing", i, last)
@@ -512,9 +614,17 @@ class QueryReader:
         return self.deny("without", i, last, verbal=True)
 
     def on_request(self, i: int, last: int) -> int:
-        opens = i == 0 or self.words[i - 1] in ("please", "and", ",", ".", ";", "but")
-        after = self.word(last)
-        if opens and (after in lex.DETERMINERS or after.endswith(("s", "ing")) or after in lex.PEOPLE):
+        word, before, after = self.words[i], self.word(i - 1), self.word(last)
+        opens = before in ("", "please", "and", ",", ".", ";", "but")
+        if word in ("avoiding", "ignoring"):  # "a dog ignoring a cat"
+            opens = i == 0
+        elif word == "hold":  # "burger, hold the onions", but "hold the line", "they sing and hold the mic"
+            opens = before in (",", ";", "please", "but") and after == "the"
+        named = after in lex.DETERMINERS or after.endswith(("s", "ing")) or after in lex.PEOPLE | lex.OVERLAYS
+        named |= after in lex.FRAMES or after in ("anyone", "anybody")
+        if after in lex.ANY_PICTURES:
+            named = bool(self.shown_at(last + 1)) or after == "all" and not self.ends_phrase(last + 1)
+        if opens and (named or word == "avoid" and not self.ends_phrase(last)):
             return self.deny("without", i, last)
         return last
 
@@ -683,6 +793,8 @@ class QueryReader:
         elif after in lex.POSSESSION and (after != "any" or not contracted):
             phrase_end = last + 1
         scope = self.skip_light(found or start)
+        if self.word(scope) in lex.TAKEN and (self.is_preposition(scope + 1) or self.word(scope + 1) in _HOW_TAKEN):
+            return self.deny("not", i, scope + 1, begin=begin, cue=cue)  # "photos not taken at night"
         verbal = scope == start and (
             begin < i or word == "cannot" or contracted and word[:-3] not in ("is", "are", "was", "were", "ai")
         )
@@ -711,9 +823,13 @@ class QueryReader:
 
     def skip_light(self, i: int) -> int:
         """Skips what stands between "not" and the thing it denies: "have", "want to see", "wearing"."""
-        while not self.ends_phrase(i + 1):
+        while not self.closes_phrase(i + 1):
             word = self.words[i]
-            if word == "a" and self.words[i + 1] == "single":
+            if (word, self.words[i + 1]) in _SEEKING and not self.closes_phrase(i + 2):  # "not looking for cats"
+                i += 2
+            elif self.ends_phrase(i + 1):
+                break
+            elif word == "a" and self.words[i + 1] == "single":
                 i += 2
             elif (
                 word in lex.POSSESSION
@@ -752,12 +868,17 @@ class QueryReader:
         order = word.endswith("n't") or (word == "not" and before == "do")
         if word == "not" and order:
             before = self.word(i - 2)
-        for j in range(i + 1, min(i + 6, self.n)):
+        placed, alone = False, i == 0 or before in lex.ARTICLES
+        for j in range(i + 1, min(i + (8 if alone else 6), self.n)):
             head = words[j]
             if head in lex.SIGN_HEADS or (head in lex.ZONE_HEADS and not order):
                 break
-            if self.is_break(j) or head in (",", "no") or (self.is_preposition(j) and not order):
+            if self.is_break(j) or head in (",", "no"):
                 return 0
+            if self.is_preposition(j) and not order:
+                if not alone:
+                    return 0
+                placed = True  # "no dogs on beach sign"
         else:
             return 0
         if j == i + 1:
@@ -765,6 +886,14 @@ class QueryReader:
         first, end = words[i + 1], j + 1
         while self.word(end) in lex.SIGN_HEADS or self.word(end) in lex.ZONE_HEADS:
             end += 1
+        things = words[i + 1 : j]
+        if not order and (placed or word == "not" and alone):
+            long = placed or "for" in things or first in ("responsible", "liable", "allowed", "permitted")
+            long = (
+                long and not self.determiner(i + 1) and head in lex.BARE_SIGN_HEADS and not self.is_preposition(j - 1)
+            )
+            plain = lex.KINDS_OF_SIGNS.isdisjoint(things) and lex.ADJECTIVES.isdisjoint(things)
+            return end if long and plain and words[j - 1] != "the" and {"a", "an"}.isdisjoint(things) else 0
         if order:
             named = before in _BEFORE_ORDERS and first not in lex.POSSESSION and words[j - 1] not in lex.DETERMINERS
         elif before in lex.ARTICLES or before in ("this", "that", "another", "red"):
@@ -778,7 +907,6 @@ class QueryReader:
             prohibition = prohibition and first.endswith("ing") and first not in lex.NOT_FORBIDDEN
             named = prohibition or first in lex.FORBIDDEN or "allowed" in words[i:j]
             if not named and word == "no" and before not in _BEFORE_THINGS:
-                things = words[i + 1 : j]
                 bare = head in lex.BARE_SIGN_HEADS or (head in lex.SIGN_HEADS and self.is_plural(j - 1))
                 named = bare and lex.KINDS_OF_SIGNS.isdisjoint(things) and lex.ADJECTIVES.isdisjoint(things)
         return end if named else 0
@@ -857,10 +985,12 @@ class QueryReader:
         return not (
             self.ends_phrase(i + 1)
             or self.is_verb(i + 1)
-            or after in _STARTERS
+            or (after in _STARTERS and self.starts_phrase(i + 1))
             or after in _AFTER_PLURALS
             or (after in lex.OTHER_ADJECTIVES and self.ends_phrase(i + 2))
-            or self.word(i + 2) == "than"
+            or self.word(i + 2) in ("than", "it", "them")  # "no mountains surround it"
+            or (after in ("close", "near") and self.word(i + 2) == "by")
+            or (after.endswith("ing") and self.place_end(i + 2))
             or after.endswith(("ly", "n't"))
         )
 
@@ -888,9 +1018,20 @@ class QueryReader:
         first = self.noun_phrase_start(end)
         if end > first and words[end - 1] in lex.PRONOUNS:  # "the bench next to it is missing"
             end -= 2 + (self.word(end - 2) == "to")
-            if not self.is_preposition(end):
+            if not (self.is_preposition(end) or self.word(end) == "of"):
                 return 0
             first = self.noun_phrase_start(end)
+        also, whole, rest = None, first, first
+        if first > 1 and words[first - 1] == "of":  # "the front of the car is missing"
+            part = self.noun_phrase_start(first - 1)
+            counted = self.determiner(part) in ("a", "some") and part == first - 2
+            if counted:  # "two of the chairs are missing"
+                rest = part
+            counted |= not self.determiner(part) and self.is_preposition(part - 1)  # "on top of a chair"
+            if part < first - 1 and not counted and lex.FRAMES.isdisjoint(words[part : first - 1]):
+                first = part
+                if self.determiner(whole) == "the":  # and the car is there
+                    also = (self.lead(part), whole)
         items = [self.concept(range(first, end))]
         if not items[0]:
             return 0
@@ -904,9 +1045,12 @@ class QueryReader:
                 items.insert(0, self.concept(range(other, first - 1)))
                 first = other
         cue = cue or (self.starts[i], self.ends[last - 1])
-        begin, stop = self.lead(first), self.skip_places(last, self.n)
-        self.label(begin, stop, _CUT)
-        self.hits.append(_Hit("left", i, cue, cue, begin, first, stop, items))
+        begin, stop = self.lead(min(first, rest)), self.skip_places(last, self.n)
+        self.label(*(also or (begin, begin)), _CUT)
+        self.label(end if also else begin, stop, _CUT)
+        if also:
+            begin = end
+        self.hits.append(_Hit("left", i, cue, cue, begin, first, stop, items, also=also))
         return stop
 
     def noun_phrase_start(self, end: int) -> int:
@@ -926,7 +1070,7 @@ class QueryReader:
         """First token of what only leads over to the denial at token i: ", but the picture"."""
         words = self.words
         floor = max(0, i - 12)
-        while i > floor and not self.labels[i - 1]:
+        while i > floor and self.labels[i - 1] in (0, _POLITE):
             word, opens = words[i - 1], i == 1 or words[i - 2] in lex.BEFORE_GLUE
             if word in lex.GLUE or word in (",", "i", "you", "please") or word.endswith("n't"):
                 i -= 1
@@ -934,7 +1078,11 @@ class QueryReader:
                 i -= 1  # "lying on no bed", "in which nobody"
             elif word in ("of", "to") and words[i - 2] in ("front", "top", "next"):
                 i -= 2
-            elif word in lex.PRONOUNS and opens:
+            elif word == "like" and words[i - 2] in ("looks", "look"):
+                i -= 2
+            elif word == "its" and opens and words[i] == "not":  # "its not a dog"
+                i -= 1
+            elif self.labels[i - 1] or opens and (word in lex.PRONOUNS or word in _SUBJECTS and words[i] in lex.BE):
                 i -= 1
             elif (
                 word in lex.FRAMES
@@ -1011,9 +1159,14 @@ class QueryReader:
         if hit.kind not in ("nobody", "nothing"):
             if hit.kind == "without" and not hit.verbal:
                 start = self.skip_light(start)
+            start = self.skip_pictures(start, limit, hit)
             hit.items, hit.stop = self.read_items(hit, start, limit)
             return
         noun = "people" if hit.kind == "nobody" else "objects"
+        if hit.kind == "nobody" and start + 1 < limit and self.words[start] == "with":  # "nobody with a hat"
+            items, hit.stop = self.read_items(hit, start + 1, limit)
+            hit.items = [f"{noun} with {item}" for item in items] or [noun]
+            return
         while start < limit and self.words[start] in lex.AUXILIARIES:
             start += 1
         doing = start < limit and (self.is_verb(start) or self.words[start].endswith("ing"))
@@ -1030,12 +1183,53 @@ class QueryReader:
                 return
             hit.items, hit.stop = [noun], self.skip_places(min(start, limit), limit)
 
+    def skip_pictures(self, i: int, limit: int, hit: _Hit) -> int:
+        """Where what is not to be seen begins if pictures are denied at token i: "hide photos with | people"."""
+        words, first = self.words, i
+        while i < limit and (words[i] in lex.DETERMINERS or words[i] in ("all", "my")) and words[i + 1 : i + 2]:
+            if words[i] in lex.ANY_PICTURES and self.shown_at(i + 1):
+                break
+            i += 1
+        ordered = words[hit.token] in _ORDER_WORDS or (
+            hit.kind == "not" and self.word(hit.token + 1) in ("show", "include", "want", "give", "need")
+        )
+        anything = self.word(i) in lex.ANY_PICTURES
+        if i >= limit or not (anything or words[i] in lex.FRAMES):
+            return first
+        apart = hit.kind == "no" and self.word(hit.token - 1) in (",", ";", "but", "and")
+        if not (ordered or anything or apart or self.opens(hit.begin)):  # "a wall without pictures with frames"
+            return first
+        i += 1
+        taken = self.word(i) in lex.TAKEN
+        if ordered and not anything or taken or self.word(i) in ("indoors", "outdoors"):
+            where = i + taken
+            if where < limit and (self.is_preposition(where) or taken or words[where] in ("indoors", "outdoors")):
+                hit.kind = "not"  # "hide photos taken | at night"
+                return where
+        shown = self.shown_at(i)
+        if not shown and words[i : i + 1] == ["that"] and self.word(i + 1) in lex.BE and i + 2 < limit:
+            hit.kind, shown = "not", i + 2  # "hide photos that are | blurry"
+        return shown if 0 < shown < limit else first
+
+    def shown_at(self, i: int) -> int:
+        """Where what a picture shows begins, after "with", "that have" or "where there are" at token i; else 0."""
+        i += self.word(i) == "in" and self.word(i + 1) == "which"
+        if self.word(i) in ("where", "which") and self.word(i + 1) == "there" and self.word(i + 2) in lex.BE:
+            i += 2
+        else:
+            i += self.word(i) in ("that", "which")
+            if self.word(i) not in lex.SHOWING:
+                return 0
+        return 0 if self.ends_phrase(i + 1) else i + 1
+
     def skip_places(self, i: int, limit: int) -> int:
         """Skips "here", "at all", "in the picture", "on it" from token i on."""
         words = self.words
         while i < limit:
             word, after = words[i], self.word(i + 1)
-            if self.is_verb(i) and self.place_end(i + 1):
+            if word in ("close", "near") and after == "by" and self.closes_phrase(i + 2):
+                i += 2
+            elif (self.is_verb(i) or word.endswith("ing")) and self.place_end(i + 1):
                 end = self.place_end(i + 1)  # "hanging on it", "coming out of it"
                 if not self.ends_phrase(end):
                     break
@@ -1044,7 +1238,9 @@ class QueryReader:
                 i = self.place_end(i)
             elif self.is_preposition(i):
                 end = i + 1 + (word == "next")
-                if self.word(end) in ("this", "all") or (word == "on" and after == "top"):
+                if (self.word(end) in ("this", "all") and self.ends_phrase(end + 1)) or (
+                    word == "on" and after == "top"
+                ):
                     end += 1
                 else:
                     end += self.word(end) in ("the", "this")
@@ -1071,6 +1267,9 @@ class QueryReader:
             i += 1
         if i == first:
             return 0
+        part = i + (self.word(i) == "the")
+        if self.word(part) in lex.PARTS_OF and self.word(part + 1) == "of":  # "in the side of it"
+            i = part + 2
         if self.word(i) in ("it", "them", "him", "her") and self.ends_phrase(i + 1):
             return i + 1
         i += self.word(i) in lex.POSSESSIVES or self.word(i) == "the"
@@ -1122,6 +1321,8 @@ class QueryReader:
                 i += 1
             elif word in lex.BE and item and not adverbial:
                 i += 1
+            elif item and (self.begins_statement(i) or self.begins_other(i, hit, item)):
+                break
             elif item and (self.begins_clause(i, hit, item) or self.begins_phrase(i, hit, item)):
                 break
             else:
@@ -1131,6 +1332,21 @@ class QueryReader:
                 if more and hit.kind != "nobody" and not self.is_adverbial(hit) and self.is_whole_plural(i - 1):
                     break
         return [concept for item in items if (concept := self.concept(item))], i
+
+    def begins_statement(self, i: int) -> bool:
+        """Whether a sentence begins without a full stop before it: "it's not a dog | it's a wolf"."""
+        word, after = self.words[i], self.word(i + 1)
+        if word == "its":
+            return after in lex.ARTICLES
+        return word in _STATEMENTS or (word in _SUBJECTS and after in lex.FINITE)
+
+    def begins_other(self, i: int, hit: _Hit, item: list[int]) -> bool:
+        """Whether an article begins another thing: "not a red car | a blue car"."""
+        article, before = self.words[item[0]], self.words[i - 1]
+        if not {self.words[i], article} <= lex.ARTICLES or item[-1] != i - 1 or hit.verbal or hit.kind == "nobody":
+            return False
+        verb = article != "the" and before.endswith("s") and self.is_plural(i - 1)  # "not a dog chases a cat"
+        return self.is_noun(i - 1) and before not in _BEFORE_ARTICLES and not verb and not any(map(self.is_verb, item))
 
     def begins_clause(self, i: int, hit: _Hit, item: list[int]) -> bool:
         """Whether a participle is about what stood before the denial: "a man without a hat | riding a horse"."""
@@ -1284,7 +1500,7 @@ class QueryReader:
     def concept(self, tokens: Iterable[int]) -> str:
         """What tokens name, without determiners and quotes; "" if they name nothing."""
         words, labels = self.words, self.labels
-        tokens = [i for i in tokens if words[i] not in ('"', "'")]
+        tokens = [i for i in tokens if words[i] not in ('"', "'", GAP)]
         while tokens and labels[tokens[-1]] != _NAME:
             word = words[tokens[-1]]
             particle = word in lex.PARTICLES and len(tokens) > 1 and not self.is_verb(tokens[-2])  # "no shirt on"
@@ -1293,7 +1509,7 @@ class QueryReader:
                 break
             tokens.pop()
         while len(tokens) > 1 and labels[tokens[0]] != _NAME:
-            if words[tokens[0]] in lex.DETERMINERS or words[tokens[0]] in ("to", "be"):
+            if words[tokens[0]] in lex.DETERMINERS or words[tokens[0]] == "all" or words[tokens[0]] in ("to", "be"):
                 del tokens[0]
             elif words[tokens[0]] in _OF_NOTHING and words[tokens[1]] == "of" and len(tokens) > 2:
                 del tokens[:2]  # "no sign of", "no photos of"
@@ -1365,7 +1581,7 @@ class QueryReader:
         """The text without its search operators, and what these deny."""
         operators = [hit for hit in self.hits if hit.kind == "operator"]
         operands = [item for hit in operators for item in hit.items]
-        return (self.kept(operators) if operators else ""), list(dict.fromkeys(operands))
+        return (self.kept(operators) if operators else self.plain), list(dict.fromkeys(operands))
 
     def kept(self, hits: list[_Hit] | None = None) -> str:
         """The text without the denials, or without some of them."""
@@ -1373,6 +1589,7 @@ class QueryReader:
         text, out, piece, position = self.text, "", "", 0
         cuts = [(hit.begin, hit.stop, hit.kind == "inside") for hit in hits]
         cuts += [(hit.token, hit.token + 2, True) for hit in hits if hit.kind == "none"]
+        cuts += [(*hit.also, False) for hit in hits if hit.also]
         cuts += [(i, i + 1, False) for i, label in enumerate(self.labels) if label == _POLITE]
         for begin, stop, inside in (*sorted(cuts), (self.n, self.n, False)):
             start = self.starts[begin] if begin < self.n else len(text)
@@ -1389,11 +1606,16 @@ class QueryReader:
             out, piece = _join(out, piece), ""
         out = out.replace('"', "")  # quotes would change the embedding
         if "w/" in out:
-            out = re.sub(r"(?<![\w/])w/ ?", "with ", out)
+            out = re.sub(r"(?<![\w/])w/(?!o(?:ut)?\b) ?", "with ", out)
         if any(hit.kind == "operator" or self.raw(hit.token) == "NOT" for hit in hits):
             for sign, word in _SIGNS:
                 out = sign.sub(word, out)
-        return out
+        return _TRAILING.sub("", _closed(out)) if self.flagged else out
+
+
+def _closed(text: str) -> str:
+    """The text without the gaps that flags left."""
+    return " ".join(text.replace(GAP, " ").split())
 
 
 def _join(text: str, piece: str) -> str:
@@ -1401,10 +1623,16 @@ def _join(text: str, piece: str) -> str:
     first, _, rest = piece.strip(_EDGE).partition(" ")
     while first.lower() in ("and", "but", "or", "yet", "however", "while", "except"):
         first, _, rest = rest.strip(_EDGE).partition(" ")
-    piece = _TRAILING.sub("", f"{first} {rest}".strip(_EDGE))
+    piece = _LEADING.sub("", f"{first} {rest}".strip(_EDGE))  # "no animals | other than dogs"
+    first, _, rest = piece.partition(" ")
+    piece = _TRAILING.sub("", piece)
     text = _TRAILING.sub("", text)
     relative = first.lower() in ("who", "which", "that", "where") or first.endswith("ing")
-    preposition = first.lower() in lex.PREPOSITIONS or first.lower() in ("with", "next")
+    preposition = (
+        first.lower() in lex.PREPOSITIONS
+        and not rest.lower().startswith("least ")
+        or first.lower() in ("with", "next")
+    )
     if not piece or not text:
         if preposition and not text:
             return rest.removeprefix("to ") if first.lower() == "next" else rest

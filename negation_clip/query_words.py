@@ -32,7 +32,7 @@ LACKING = _phrases(
 # The same with a verb in the infinitive.
 REFUSALS = _phrases("refuses to, refuse to, refused to, refusing to, fails to, fail to, failed to, unable to")
 # The same at the beginning of a query, before "the", a plural or "-ing".
-REQUESTS_TO_OMIT = _phrases("hide, remove, avoid, skip, ignore")
+REQUESTS_TO_OMIT = _phrases("hide, remove, avoid, avoiding, skip, ignore, ignoring, hold")
 # Exceptions to what was said before them: absent, unless that was a denial itself ("empty except for a chair").
 EXCEPTIONS = _phrases(
     "except for, except, excepting, with the exception of, other than, apart from, aside from, save for, besides"
@@ -116,7 +116,15 @@ IDIOMS = _phrases(
     "can't hide, cannot believe, couldn't agree more, couldn't care less, couldn't help, couldn't resist, don't "
     "worry, don't forget, don't miss, don't mind, don't know, do not know, don't care, don't remember, don't think "
     "twice, do not forget, do not miss, wouldn't mind, free and clear, free of charge, as is his wont, for lack of, "
-    "but for, missing you, missing out"
+    "but for, missing you, missing out, at least, everything but the kitchen sink, who doesn't love, who doesn't "
+    "like, not your average, not your typical, not your usual, not your ordinary, not your everyday, "
+    "who does not love, who does not like, who wouldn't love, who wouldn't want"
+)
+# Names of goods when a noun follows: "no iron shirt", but "a room with no iron".
+GOODS = _phrases(
+    "no iron, no slip, no sew, no pull, no contact, no drill, no show, no signal, no knead, no churn, no dig, no "
+    "rinse, no wash, no spill, no fuss, no cook, no bark, no chew, no touch, no scratch, no tie shoelaces, no tie "
+    "laces, no tie shoe laces, no tie blanket, no tie shoestrings"
 )
 # Double negations whose first word is no negator of its own, or whose second is no cue.
 DOUBLE = _phrases(
@@ -154,7 +162,7 @@ SOME_FEW = _words("a the these those last first next every past")
 # Politeness, of which nothing is to be seen.
 POLITE = _phrases(
     "pls, plz, please, pretty please, thx, thanks, thank you, thank u, thanks in advance, many thanks, ty, tysm, hi, "
-    "hello, hey, kindly"
+    "hello, hey, kindly, preferably, ideally, hopefully, if possible, if you can, if u can"
 )
 
 # Heads of names made from a prohibition: "no dogs allowed sign".
@@ -231,7 +239,7 @@ ADJECTIVES = COLOURS | _words(
     "brunette bald bearded blurry shallow minimalist minimalistic cozy cosy elderly messy tidy dirty clean shiny "
     "realistic cinematic dramatic aerial lush fluffy furry fuzzy hairy thick thin fresh ripe giant massive enormous "
     "gigantic sandy rocky grassy dusty muddy leafy natural hardwood marble brick concrete leather denim velvet wicker "
-    "oak crowded"
+    "oak crowded waterproof"
 )
 # Adjectives that may as well stand after what they describe: "no door open".
 OTHER_ADJECTIVES = _words(
@@ -292,13 +300,13 @@ OVERLAYS = _words(
 
 ARTICLES = _words("a an the")
 POSSESSIVES = _words("its his her their my your our this that these those")
-NUMBERS = _words("some many several numerous lots plenty two three four five six")
+NUMBERS = _words("some many several numerous various lots plenty two three four five six")
 DETERMINERS = (
     ARTICLES
     | POSSESSIVES
     | _words(
         "any some one single visible other of even either actual each every many several few much more further "
-        "additional another both"
+        "additional another both various"
     )
 )
 PRONOUNS = _words(
@@ -331,6 +339,15 @@ ADVERBS = _words(
     "allowed please else anymore altogether"
 )
 PARTICLES = _words("on off up down out in")
+# The same where a phrase ends: "passing by", "a path leading through".
+LOOSE_PARTICLES = _words("by past along through across over behind above below underneath")
+# Nouns and adjectives in two words of which the second is no preposition.
+COMPOUND_PREPOSITIONS = _phrases(
+    "see through, close up, make up, pop up, push up, pull up, pick up, drive through, lace up, button down, roll up, "
+    "built in, walk in, plug in, pull out, slip on, clip on"
+)
+# Of something that was named: "in the side of it".
+PARTS_OF = _words("side sides middle center centre top bottom front back corner corners edge edges end rest surface")
 CLAUSE_ENDS = _words(
     "but yet however though although while whereas because since unless until if when where with as whose "
     "plus despite then so except besides just who which who's whos"
@@ -340,6 +357,15 @@ FRAMES = _words(
     "picture image photo photograph scene pictures images photos photographs scenes shot snapshot pic pics "
     "view views close-up closeup"
 )
+# How pictures are made: "photos not taken at night".
+TAKEN = _words("taken shot captured photographed filmed recorded snapped")
+# What leads from a picture to what is to be seen on it.
+SHOWING = _words(
+    "with of showing shows show containing contains contain featuring features feature depicting depicts depict "
+    "including includes include having have has"
+)
+# Pronouns that stand for pictures: "skip anything with people".
+ANY_PICTURES = _words("anything everything any all ones stuff those")
 # "show me …", "find a …": who asks for something; fillers go whatever follows.
 REQUESTS = _words("show find search look looking give get see want need like")
 AFTER_REQUESTS = DETERMINERS | FRAMES | _words("me us for to all")
@@ -359,11 +385,13 @@ GLUE = (
     | _words(
         "but and yet with there there's theres there're is are was were has have had having though although while "
         "however do does did being contains containing features featuring shows showing where a an when can could "
-        "will would it's wearing so absolutely completely got"
+        "will would it's wearing so absolutely completely got whose because since preferably ideally hopefully "
+        "certainly definitely really literally obviously totally entirely basically truly simply actually surely "
+        "clearly apparently honestly currently also perhaps maybe"
     )
 )
 # Before "the picture" and "it" in such a lead.
-BEFORE_GLUE = _words(", ; . but and yet though although however that which where i please")
+BEFORE_GLUE = _words(", ; . but and yet though although however that which where because since as like i please")
 ING_NOUNS = _words(
     "building buildings ceiling wedding painting clothing furniture railing awning string ring king wing "
     "thing things spring swing evening morning earring earrings lighting seating bedding icing topping "
@@ -371,7 +399,7 @@ ING_NOUNS = _words(
     "anything nothing something pudding herring duckling parking swimming living dining"
 )
 ED_NOUNS = _words("bed beds red shed sled seed weed reed feed speed breed bleed tweed hundred sacred naked steed")
-PARTICIPLES = _words("worn made held lit shown drawn sat parked eaten thrown grown hung built")
+PARTICIPLES = _words("took worn made held lit shown drawn sat parked eaten thrown grown hung built")
 # Where something is rather than what it does, before a preposition.
 POSTURES = _words(
     "sitting standing lying laying resting leaning hanging parked placed located situated perched seated "

@@ -72,7 +72,7 @@ def split_query(text: str) -> SplitQuery:
     """
     query = parse(text)
     if not query.negated:
-        return SplitQuery(query.text, [], None)
+        return SplitQuery(query.kept, [], None)
     start, end = query.cues[0].phrase
     return SplitQuery(query.kept, query.absent, fold(query.original[start:end]))
 
@@ -81,7 +81,8 @@ def in_words(text: str) -> str:
     """A text as an encoder that hears negation should get it: cleaned up, and with the minus of searches in words.
 
     The parser reads "the shop isn’t open" and "park -dog" like "the shop isn't open" and "park without a dog"; what is
-    encoded should be what was read. A text without a minus is only folded, quotation marks and all.
+    encoded should be what was read. The flags of prompts go ("--ar 16:9", "::2"), and "--no dog" is a minus. Any
+    other text is only folded, quotation marks and all.
 
     Args:
         text: a caption or a query.
@@ -92,12 +93,14 @@ def in_words(text: str) -> str:
     Example:
         >>> in_words('park -dog -"parked car"'), in_words("-dog"), in_words("park without people -dog")
         ('park without a dog or a parked car', 'no dog', 'park without people and without a dog')
+        >>> in_words("street --no cars, people --ar 16:9"), in_words("street --v 6")
+        ('street without a car or a person', 'street')
         >>> in_words("the  shop isn’t open"), in_words('a t-shirt that says "no"')
         ("the shop isn't open", 'a t-shirt that says "no"')
     """
     query = parse(text)
     if not query.operands:
-        return query.text
+        return query.sentence
     if ARTICLES.issuperset(query.sentence.lower().split()):
         return f"no {' and no '.join(query.operands)}"
     said = " or ".join(map(noun_phrase, query.operands))
