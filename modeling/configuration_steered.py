@@ -93,13 +93,21 @@ class SteeredClipConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
-        """Part of the validation by `@strict`: the ranges of the values, and that they go together."""
+        """Part of the validation by `@strict`: that the backbone is a dual encoder."""
         for name in ("text_config", "vision_config"):
             if not hasattr(self.backbone_config, name):
                 raise ValueError(
                     f"`backbone_config` of type {self.backbone_config.model_type!r} has no `{name}`: the backbone "
                     "must be a dual encoder such as CLIP or SigLIP"
                 )
+
+    def validate_steering(self):
+        """Part of the validation by `@strict`, and run before every pass of a model: an assignment such as
+        `config.alpha = 7.0` is checked for its type only.
+
+        Raises:
+            ValueError: naming the option.
+        """
         n = self.text_config.num_hidden_layers
         alphas = self.alpha if isinstance(self.alpha, list) else [self.alpha] * n
         if len(alphas) != n:

@@ -311,19 +311,19 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
             probe: `(n_layers, D)` weights, or a pair of these and `(n_layers,)` biases: w·h + b > 0 says that a text
                 is negated.
             options: `alpha`, `layers`, `direction`, `gate`, `probe_layer`, `probe_threshold`: fields of
-                [`SteeredClipConfig`].
+                [`SteeredClipConfig`]. Numbers may be NumPy's or tensors, lists may be tuples, ranges or arrays.
 
         Raises:
             TypeError: an unknown option.
-            ValueError: an option out of range, tensors of another shape or not finite, no direction for a layer that
-                steers, or no probe for the one that decides.
+            ValueError: an option of a wrong type or out of range, tensors of another shape or not finite, no direction
+                for a layer that steers, or no probe for the one that decides. It names the option.
         """
         if unknown := options.keys() - set(STEERING_OPTIONS):
             raise TypeError(f"{sorted(unknown)} are no options of steering; they are {', '.join(STEERING_OPTIONS)}")
         checked = copy.deepcopy(self.config)
-        for name, value in options.items():
-            setattr(checked, name, value)
         try:
+            for name, value in options.items():
+                setattr(checked, name, _plain(value))
             checked.validate()
         except StrictDataclassError as error:  # no ValueError
             raise ValueError(str(error)) from error
@@ -331,7 +331,10 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         if directions is not None:
             new["directions"] = _unit(_checked("directions", directions, new["directions"].shape))
         if probe is not None:
-            weight, bias = probe if isinstance(probe, (tuple, list)) else (probe, torch.zeros_like(new["probe_bias"]))
+            pair = probe if isinstance(probe, (tuple, list)) else (probe, torch.zeros_like(new["probe_bias"]))
+            if len(pair) != 2:
+                raise ValueError(f"`probe` must be weights, or a pair of weights and biases, got {len(pair)} entries")
+            weight, bias = pair
             new["probe_weight"] = _checked("probe", weight, new["probe_weight"].shape)
             new["probe_bias"] = _checked("probe (biases)", bias, new["probe_bias"].shape)
         fitted = new["directions"].any(dim=-1)
@@ -455,6 +458,8 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         return F.normalize(difference.to(torch.promote_types(difference.dtype, torch.float32)), dim=-1)
 
     def _steering_pass(self, input_ids, attention_mask, steer_mask, steer_directions, **kwargs) -> SteeringPass | None:
+        if not torch.compiler.is_compiling():
+            self.config.validate_steering()  # for `model.config.alpha = 7.0`, which nothing has checked
         config, alphas = self.config, self.config.layer_alphas
         if not any(alphas):
             return None
@@ -631,8 +636,19 @@ def _unit(rows: torch.Tensor) -> torch.Tensor:
     return F.normalize(rows / rows.abs().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny), dim=-1)
 
 
+def _plain(value):
+    """Numbers and lists of a configuration from those of NumPy and torch, tuples and ranges."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple, range)) else value
+
+
 def _checked(name: str, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    value = torch.as_tensor(value).float()
+    try:
+        value = torch.as_tensor(value).float()
+    except (TypeError, ValueError, RuntimeError) as error:
+        text = f"`{name}` must be a tensor of shape {tuple(shape)}, got {type(value).__name__} ({error})"
+        raise ValueError(text) from error
     if value.shape != shape:
         expected = "text layers × width of the backbone" if len(shape) == 2 else "texts × text layers × width"
         expected = "text layers of the backbone" if len(shape) == 1 else expected

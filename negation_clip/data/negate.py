@@ -17,6 +17,7 @@ hand over what annotations or a detector say (`absent`, `present`), or have the 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import random
 from collections import Counter, defaultdict
@@ -30,7 +31,7 @@ from ..queries import parse
 from . import negate_words as lexicon
 from .negate_phrases import Sentence, join, sentences, tokenize
 from .negate_sites import SITES, Edit, edits
-from .negate_vocabulary import PLACES, Noun, coco_nouns, scene_nouns, vocabulary_of
+from .negate_vocabulary import PERSON, PLACES, Noun, coco_nouns, is_person, scene_nouns, vocabulary_of
 from .negate_words import is_plural, plural, singular, with_article
 
 KINDS = ("true", "false")
@@ -57,6 +58,7 @@ ALREADY_NEGATED = "already negated"
 NOTHING_TO_DENY = "nothing to deny"
 NOTHING_ABSENT = "nothing left to be absent"
 NOT_ENGLISH = "not read as English"
+EMPTY = "empty"
 # Closed classes, but for the pronouns of people.
 _TELLS_NOTHING = (lexicon.DETERMINERS | lexicon.CLOSED) - frozenset("his her their who whose".split())
 _ENOUGH = 5  # captions with a word, for its company to be known
@@ -138,7 +140,7 @@ class CaptionNegator:
                 self._named[word].add(noun.name)
             for word in (*noun.broader, *noun.likely):
                 self._likely[word].add(noun.name)
-            if noun.name != "person":  # met everywhere
+            if noun.name != PERSON:  # met everywhere
                 for word in (noun.name.split()[-1], noun.said.split()[-1]):
                     self._places[word].update(noun.places)
         for place, signs in PLACES.items():
@@ -169,7 +171,7 @@ class CaptionNegator:
             if not isinstance(caption, str):
                 raise ValueError(f"caption {rows - 1} is {caption!r}: a string is wanted")
             context = self._context(caption)
-            named = set().union(*(self._named.get(word, ()) for word in context))
+            named = self._named_in(context)
             seen.update(context)
             total.update(named)
             for word in context:
@@ -233,6 +235,8 @@ class CaptionNegator:
         """
         if isinstance(captions, (str, bytes)):
             raise ValueError("captions is one string: a list of captions is wanted")
+        if kind not in KINDS:
+            raise ValueError(_unknown_kind(kind))
         captions = list(captions)
         columns = {
             "index": [index] * len(captions) if isinstance(index, Integral) else list(index),
@@ -257,7 +261,7 @@ class CaptionNegator:
 
     def _negate(self, caption, kind, index=0, absent=None, present=()) -> tuple[NegatedCaption | None, str | None]:
         if kind not in KINDS:
-            raise ValueError(f"kind={kind!r} is unknown, expected 'true' or 'false'")
+            raise ValueError(_unknown_kind(kind))
         if not isinstance(caption, str):
             raise ValueError(f"the caption is {caption!r}: a string is wanted")
         if not caption.strip():
@@ -302,6 +306,11 @@ class CaptionNegator:
         compounds = {first + second for first, second in zip(low, low[1:], strict=False)}  # "tooth brush"
         return found | {word for word in compounds if word in self._named}
 
+    def _named_in(self, context: set[str]) -> set[str]:
+        """Nouns of the vocabulary that go by one of these words."""
+        found = set().union(*(self._named.get(word, ()) for word in context))
+        return found | {PERSON} if PERSON in self._nouns and any(map(is_person, context)) else found
+
     def noun(self, name: str) -> Noun:
         """The entry of the vocabulary with this name, or one made for a noun outside it."""
         return self._nouns.get(name) or Noun(name)
@@ -328,9 +337,9 @@ class CaptionNegator:
         for name in present:
             context |= self.noun(name).names
         if absent is not None:
-            free = sorted(name for name in set(absent) if not self.noun(name).names & context)
+            free = sorted(name for name in set(absent) if not self.noun(name).named_by(context))
             return rng.choice(free) if free else None
-        taken = set().union(*(self._named.get(word, ()) for word in context))
+        taken = self._named_in(context)
         taken.update(*(self._likely.get(word, ()) for word in context))
         free = [noun for noun in self.vocabulary if noun.name not in taken]
         weights = self._plausibility(free, context)
@@ -362,7 +371,7 @@ def negate_file(
     seed: int = 0,
     fit: bool = False,
 ) -> list[dict[str, str]]:
-    """Negates the captions of a text file, one a line; empty lines are skipped.
+    """Negates the captions of a text file, one a line; row i of the result is of line i.
 
     Args:
         file (path): the captions, in UTF-8.
@@ -371,28 +380,38 @@ def negate_file(
         fit (`bool`, *optional*, defaults to `False`): count what goes with what in these captions first.
 
     Returns:
-        `list[dict]`: `caption`, and either `negated`, `denied` and `wording`, or `refused`, the reason.
+        `list[dict]`: one for each line: `caption`, and either `negated`, `denied` and `wording`, or `refused`, the
+        reason, which is "empty" for an empty line.
 
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it holds no captions, or for an unknown kind or vocabulary.
     """
     try:
-        captions = [line.strip() for line in Path(file).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        # a line ends where an editor ends it, not at the other marks that `splitlines` knows
+        lines = [line.strip() for line in io.StringIO(Path(file).read_text(encoding="utf-8-sig"))]
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is no text in UTF-8: {error.reason} at byte {error.start}") from None
+    captions = [line for line in lines if line]
     if not captions:
         raise ValueError(f"{file} holds no captions: one a line is wanted")
+    if kind not in KINDS:
+        raise ValueError(_unknown_kind(kind))
     negator = CaptionNegator(vocabulary, seed)
     if fit:
         negator.fit(captions)
-    batch, rows = negator.negate_batch(captions, kind), []
-    for row, (caption, made) in enumerate(zip(captions, batch.rows, strict=True)):
+    rows = []
+    for line in lines:
+        made, reason = negator._negate(line, kind) if line else (None, EMPTY)
         if made is None:
-            rows.append({"caption": caption, "refused": batch.refused[row]})
+            rows.append({"caption": line, "refused": reason})
         else:
-            rows.append({"caption": caption, "negated": made.text, "denied": made.denied, "wording": made.wording})
+            rows.append({"caption": line, "negated": made.text, "denied": made.denied, "wording": made.wording})
     return rows
+
+
+def _unknown_kind(kind) -> str:
+    return f"kind={kind!r} is unknown, expected 'true' or 'false'"
 
 
 def is_negated(text: str) -> bool:

@@ -268,7 +268,7 @@ def _list(row: Sentence) -> Iterator[Edit]:
         if _repeated(row, first.start, last.end, last.head):
             continue
         kept, start = _series([row.text(item.start, item.end) for item in items[:-1]], "and"), first.start
-        verb = row.word(start - 1) if row.word(start - 2) == "there" else ""
+        verb = row.word(start - 1) if row.word(start - 2) in ("there", "here") else ""
         if verb in _SINGULAR_OF and not first.plural and len(items) == 2:  # "there are a dog and a cat"
             start, kept = start - 1, f"{_SINGULAR_OF[verb]} {kept}"
         yield Edit("list", "but no", start, last.end, f"{kept} but no {bare}", bare, 3)
@@ -288,25 +288,40 @@ def _list(row: Sentence) -> Iterator[Edit]:
             yield Edit("list", "but no", start, last.end, text, first.core)
 
 
+def _inverted(row: Sentence, i: int) -> bool:
+    """Whether the "is" at token `i` stands before its subject: "here is a dog", "on the sofa is a dog"."""
+    subject = row.by_start.get(i + 1)
+    if row.tag(i) != "B" or subject is None or subject.head in lexicon.ADJECTIVES | lexicon.COLORS:
+        return False
+    place = row.by_start.get(row.prepositions.get(0, -1))
+    return row.word(0) == "here" and i == 1 or place is not None and place.end == i
+
+
 def _there(row: Sentence) -> Iterator[Edit]:
     for i, tag in enumerate(row.tags):
-        if tag != "X":
+        there, first = "there", i
+        if tag == "X":
+            there, after = (there, i + 1) if row.word(i) == "there's" else (row.tokens[i], i + 2)
+        elif _inverted(row, i):  # "here is no dog" is no English of today
+            first, after = 0 if row.word(0) == "here" else i, i + 1
+        elif row.word(i) in ("here's", "here’s") and i == 0:
+            after = 1
+        else:
             continue
-        phrase = row.by_start.get(i + 1 if row.word(i) == "there's" else i + 2)
+        phrase = row.by_start.get(after)
         if phrase is None or phrase.light:
             continue
         items = _list_of(row, phrase) or [phrase]
         none = [item.denied() for item in items]
         if None in none:
             continue
-        there = "there" if row.word(i) == "there's" else row.tokens[i]
         end, denied, is_ = items[-1].end, _cores(items), _is(phrase)
-        yield Edit("there", "there is no", i, end, f"{there} {is_} no {_none(items, none)}", denied, 3)
-        if len(items) > 1 or phrase.kind == "the":
+        yield Edit("there", "there is no", first, end, f"{there} {is_} no {_none(items, none)}", denied, 3)
+        if len(items) > 1 or phrase.kind in ("the", "own"):
             continue
-        yield Edit("there", "there isn't", i, end, f"{there} {is_}n't {phrase.lacked()}", denied)
+        yield Edit("there", "there isn't", first, end, f"{there} {is_}n't {phrase.lacked()}", denied)
         if phrase.kind == "one":
-            yield Edit("there", "not a single", i, end, f"{there} {is_} not a single {phrase.core}", denied)
+            yield Edit("there", "not a single", first, end, f"{there} {is_} not a single {phrase.core}", denied)
 
 
 def _every(row: Sentence) -> Iterator[Edit]:
@@ -371,7 +386,7 @@ def _be(row: Sentence) -> Iterator[Edit]:
             after, denied = row.tokens[i + 1], row.text(i + 2, _extent(row, i + 2))
             yield Edit("be", "are not all", i, i + 2, f"{row.tokens[i]} not {after}", denied, 2)
             yield Edit("be", "aren't all", i, i + 2, f"{row.tokens[i]}n't {after}", denied)
-        if row.word(i + 1) in _DEGREES:
+        if row.word(i + 1) in _DEGREES or _inverted(row, i):
             continue
         predicate = row.by_start.get(i + 1)
         if predicate is not None and (predicate.head in lexicon.FRAMES or predicate.head in ("one", "what")):

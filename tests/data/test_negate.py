@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from negation_clip.cli import main
 from negation_clip.data import captions as world
-from negation_clip.data import negate, negate_phrases, negate_words
+from negation_clip.data import negate, negate_phrases, negate_vocabulary, negate_words
 from negation_clip.data.concepts import NAMES
 from negation_clip.data.negate import SITES, TRUE_WORDINGS, CaptionNegator, is_negated, negate_file
 from negation_clip.data.negate_phrases import Sentence, tokenize
 from negation_clip.data.negate_sites import edits
-from negation_clip.data.negate_vocabulary import coco_nouns, scene_nouns
+from negation_clip.data.negate_vocabulary import coco_nouns, is_person, scene_nouns
 from negation_clip.data.negate_words import plural, singular, with_article
 from negation_clip.data.scenes import make_scene, scene_rng
 from negation_clip.queries import parse
@@ -35,7 +35,7 @@ def false_negations(caption: str) -> set[str]:
     return {edit.apply(row) for edit in edits(row)}
 
 
-@pytest.mark.parametrize("module", [negate, negate_phrases, negate_words])
+@pytest.mark.parametrize("module", [negate, negate_phrases, negate_vocabulary, negate_words])
 def test_examples_in_docstrings(module):
     outcome = doctest.testmod(module)
     assert outcome.attempted and not outcome.failed
@@ -174,6 +174,14 @@ def test_what_english_asks_for(caption, good):
             "there is a dog but no cats|there is a dog without any cats|there is no dog and no cats",
         ),
         ("there's two dogs", "there are no dogs|there aren't any dogs"),
+        # "here is no dog" is no English of today
+        ("here is a clock", "there is no clock|there isn't a clock|there is not a single clock"),
+        ("here are two dogs", "there are no dogs|there aren't any dogs"),
+        ("here's a dog", "there is no dog|there isn't a dog|there is not a single dog"),
+        ("here is my dog", "there is no dog"),
+        ("in the street are two cars", "in the street there are no cars|in the street there aren't any cars"),
+        ("on the sofa is a dog", "on the sofa there is no dog|on the sofa there isn't a dog|"
+         "on the sofa there is not a single dog"),
     ],
 )  # fmt: skip
 def test_quantifiers_and_agreement(caption, expected):
@@ -271,6 +279,105 @@ def test_what_is_named_or_at_hand_is_not_denied():
     assert found.isdisjoint({"dog", "person", "bicycle", "sink", "oven", "refrigerator"})
     assert denied(negator, "an animal on a road").isdisjoint({"dog", "cat", "cow", "car"})
     assert "toothbrush" not in denied(negator, "a tooth brush by a mirror")
+
+
+# Captions with a word for a kind of thing, and what a denial would contradict: "a kayaker, but there is no person".
+HYPONYMS = """
+person boat|a kayaker in rapids; two canoeists by a bank; a gondolier in a canal; an angler on a lake; oarsmen at dawn
+person|a grandma in a garden; three teens near a wall; a dude with a beard; my uncle in a hat; the newlyweds on steps
+person|a toddler by a fountain; a senior near a window; two lads at a fence; a policewoman on a corner; twins in red
+person|a florist among roses; a librarian with a cart; a sculptor at work; a mountaineer on a ridge
+person|a beekeeper by hives
+person|a bishop in a chapel; a samurai with a sword; paramedics by a door; a barista smiling; a flutist on a stage
+person sports-ball|a goalie near a net; a quarterback in a huddle; a golfer on a green; cricketers in white
+person baseball-bat|a hitter at home plate; a batsman near wickets
+person horse|a cowgirl in boots; a jockey in silks
+person airplane|an aviator with goggles
+person truck|a trucker with a cap
+person backpack|a backpacker on a trail
+person tie|a businessman by a tower
+person sheep|a shepherd on a hill
+bear|a grizzly near a stream; polar cubs on ice; a kodiak in a forest
+cat|a siamese on a shelf; a sphynx in a box; two calicos on a porch; a tomcat under a stair
+dog|a husky in snow; a chihuahua in a basket; beagles on grass; a labrador in water; a great dane by a gate; a mutt
+bird|a flamingo in a pond; two robins on a branch; a rooster on a roof; penguins on ice; a peacock in a park; a heron
+horse|a mustang on a plain; a palomino in a paddock; a clydesdale with a plough
+cow|a heifer by a gate; a bison on a prairie; holsteins in a meadow
+sheep|a merino in a pen
+elephant|a pachyderm at a pool
+car|a convertible by a curb; a ferrari in a garage; a hearse near a chapel; a station wagon on gravel
+truck|a firetruck on a road; a tractor in a field; a semi on a highway
+motorcycle|a vespa by a cafe; a harley on a road
+airplane|a seaplane on a bay; a glider over hills
+boat|a catamaran at sea; a gondola in a canal; a tugboat in fog; a dinghy on sand
+train|a monorail over a street; a locomotive in steam
+bus|a minibus on a square
+bicycle|a tandem on a path
+chair|a barstool by a counter; a throne in a hall; a wheelchair in a corridor
+couch|a futon in a loft; a settee by a fire
+bed|a crib in a nursery; a hammock under palms
+potted-plant|a cactus on a sill; a bonsai on a stand; a dahlia by a door
+sandwich|a panini on a board; a blt on rye; cheeseburgers in a row
+pizza|a margherita on wood; a calzone on slate
+cake|a tiramisu on slate; a cheesecake on a stand
+hot-dog|a bratwurst with mustard
+donut|beignets in a box
+orange|a mandarin on a cloth
+clock|a sundial in a yard; a wristwatch on a wrist
+book|a dictionary on a stool; a textbook near a lamp
+tv|a flatscreen on a wall
+laptop|a macbook on a desk
+cup|a cappuccino on a saucer
+wine-glass|a martini on a ledge
+knife|a cleaver on a block
+vase|an urn on a mantel
+sink|a washbasin in a hall
+toilet|a latrine in a yard
+"""
+
+
+def test_no_denial_contradicts_a_caption_that_names_a_kind_of_the_thing():
+    cases = [
+        (caption.strip(), {noun.replace("-", " ") for noun in row.split("|")[0].split()})
+        for row in HYPONYMS.strip().splitlines()
+        for caption in row.split("|")[1].split(";")
+    ]
+    assert len(cases) >= 70 and set().union(*(nouns for _, nouns in cases)) <= {noun.name for noun in coco_nouns()}
+    negators = [CaptionNegator(seed=seed) for seed in range(30)]
+    wrong = {
+        (caption, name)
+        for caption, nouns in cases
+        for negator in negators
+        if (name := negator.choose_absent(caption)) in nouns or name is None
+    }
+    assert not wrong
+    # what is known to be missing is not denied of a caption that names it either
+    for caption, nouns in cases:
+        if "person" in nouns:
+            assert negators[0].choose_absent(caption, absent=["person"]) is None, caption
+
+
+@pytest.mark.parametrize(
+    "things",
+    [
+        "a water tower near a river under a chandelier",
+        "a computer, a printer and a monitor on paper",
+        "an older, larger drawer under another mirror",
+        "a deer, a spider and an alligator in winter weather",
+        "a sweater with a zipper, slippers and sneakers on a hanger",
+        "a tractor, a trailer and an airliner in the corner",
+        "a toaster, an ottoman and a snowman by the door",
+    ],
+)
+def test_things_that_sound_like_people_are_none(things):
+    assert not [word for word in map(singular, re.findall("[a-z]+", things)) if is_person(word)]
+
+
+def test_an_animal_or_a_vehicle_is_no_person():
+    """What is known to be present must not hide that nobody is: names of people among those of things are few."""
+    known = "biker chick coach cyclist jockey motorcyclist skateboarder skier snowboarder surfer".split()
+    found = {word for noun in coco_nouns() if noun.name != "person" for word in noun.names if is_person(word)}
+    assert found <= set(known)
 
 
 def test_what_is_denied_is_met_there():
@@ -518,7 +625,32 @@ def test_command(tmp_path, capsys):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows == negate_file(file, "true", "scenes", 1, fit=True)
     assert rows[0]["caption"] == "a dog on a sofa" and rows[0]["denied"] in NAMES
-    assert rows[1] == {"caption": "a dog without a cat", "refused": "already negated"}
+    assert rows[1] == {"caption": "", "refused": "empty"}
+    assert rows[2] == {"caption": "a dog without a cat", "refused": "already negated"}
+
+
+def test_a_row_for_each_line(tmp_path):
+    file = tmp_path / "captions.txt"
+    lines = ["", "a dog on a sofa", "   ", "a cat\x0bin a\u2028tree", "no dog", "", "a dog on a sofa", ""]
+    file.write_bytes("\r\n".join(lines).encode() + b"\r\n")
+    rows = negate_file(file)
+    assert [row["caption"] for row in rows] == [line.strip() for line in lines]
+    assert [row.get("refused") for row in rows] == ["empty", None, "empty", None, "already negated", "empty", None,
+                                                   "empty"]  # fmt: skip
+    assert rows[1] == rows[6] and rows[1]["negated"] == CaptionNegator().negate("a dog on a sofa").text
+
+
+def test_command_offers_kinds_and_vocabularies(tmp_path, capsys):
+    for option, value in (("--kind", "foo"), ("--vocabulary", "voc")):
+        with pytest.raises(SystemExit):
+            main(["negate", str(tmp_path / "captions.txt"), option, value])
+        assert f"argument {option}: invalid choice: '{value}'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["negate", "--help"])
+    said = capsys.readouterr().out
+    assert "{false,true}" in said and "{coco,scenes}" in said
+    with pytest.raises(ValueError, match="^kind='foo' is unknown, expected 'true' or 'false'"):
+        CaptionNegator().negate_batch(["a dog"], "foo")
 
 
 @pytest.mark.parametrize(
