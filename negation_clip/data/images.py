@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageOps
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
@@ -13,6 +14,10 @@ IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".ti
 
 def load_image(images: Sequence, row: int) -> Image.Image:
     """The picture of one row, upright and RGB.
+
+    Grey pictures of 16 bits a pixel (Pillow's modes that begin with `I;16`, and `I` of a PGM file) are brought to 8
+    bits by their range: 65535 is white. Pillow itself would cut them off at 255. Those of 32 bits (`I`, `F`) say
+    nothing of their range. They are taken if they lie in Pillow's own, 0 to 255, and refused otherwise.
 
     Args:
         images: paths, PIL images, undecoded `datasets` entries (`{"path": ..., "bytes": ...}`), or an `Image` column.
@@ -23,17 +28,36 @@ def load_image(images: Sequence, row: int) -> Image.Image:
 
     Raises:
         TypeError: an entry of another type.
-        OSError: a file that is missing or cannot be decoded (Pillow's decoders may raise other errors, too).
+        OSError: a file that is missing or cannot be decoded (Pillow's decoders may raise other errors, too), or a
+            picture of 32 bits a pixel outside 0 to 255, or whose brightest pixel is 1 or below, as white might be 1.
     """
     image = images[row]
     if isinstance(image, dict) and {"path", "bytes"} <= set(image):
         image = io.BytesIO(image["bytes"]) if image["bytes"] is not None else image["path"]
     if isinstance(image, str | Path | io.BytesIO):
         with Image.open(image) as opened:
-            return ImageOps.exif_transpose(opened).convert("RGB")
+            sixteen = opened.mode == "I" and opened.format == "PPM"
+            return _rgb(ImageOps.exif_transpose(opened), sixteen)
     if isinstance(image, Image.Image):
-        return image.convert("RGB")
+        return _rgb(image)
     raise TypeError(f"images: row {row} is a {type(image).__name__}; expected a path or a PIL image.")
+
+
+def _rgb(image: Image.Image, sixteen: bool = False) -> Image.Image:
+    """A picture in 8 bits a channel; `sixteen` if its mode `I` is known to hold 16 bits."""
+    if image.mode.startswith("I;16") or sixteen:
+        grey = np.asarray(image, dtype=np.float64) / 257
+        return Image.fromarray(grey.round().astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        values = np.asarray(image)
+        low, high = values.min(), values.max()
+        # written so that NaN is refused, too; whole numbers cannot be meant as shares of white
+        if not (0 <= low and high <= 255) or (image.mode == "F" and 0 < high <= 1):
+            raise OSError(
+                f"a grey picture of 32 bits a pixel with values from {low:g} to {high:g}, so that it is not known "
+                "which is white; save it with 8 or 16 bits"
+            )
+    return image.convert("RGB")
 
 
 def image_name(images: Sequence, row: int, error: Exception | None = None) -> str:

@@ -9,11 +9,14 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from negation_clip import metrics
 from negation_clip.judge.base import model_revision
@@ -21,9 +24,10 @@ from negation_clip.metrics.single_file import single_file
 from negation_clip.output_folder import refuse_loss
 
 from .encoder import DTYPES, Encoder
+from .intervals import interval
 from .loading import MEASURING, TASKS, flag, load_tasks, option_tasks
 from .scoring import similarity_kind
-from .tasks import Outcome, Pictures, Samples, Task, flat, plain_numbers
+from .tasks import Outcome, Pictures, Samples, TableTask, Task, flat, picture_digest, plain_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +36,20 @@ SCHEMA = 1
 _CONTENTS = frozenset(
     ("run.json", "parts", "results.json", "results.csv", "report.html", "templates.png", "wrong.png", "models.png")
 )
+# Of files that were being written when the process was killed, see `_write`.
+_PARTIAL = frozenset(f".{name}.partial" for name in _CONTENTS - {"parts"})
 _TURNED = ("compose", "strip")
 _METRICS = {
-    "choice": ("negbench",),
-    "retrieval": ("retrieval",),
-    "pairs": ("pairs",),
-    "classes": ("classification", "hierarchy"),
-    "scenes": ("negbench", "retrieval", "pairs", "classification", "hierarchy"),
+    "choice": ("negbench", "summary"),
+    "retrieval": ("retrieval", "summary"),
+    "pairs": ("pairs", "summary"),
+    "classes": ("classification", "hierarchy", "summary"),
+    "scenes": ("negbench", "retrieval", "pairs", "classification", "hierarchy", "summary"),
 }
+# What else computes figures: from files and texts to scores and intervals, and, where texts may deny something, the
+# reader of what they deny.
+_COMPUTING = tuple(f"evaluation/{name}.py" for name in ("encoder", "intervals", "scoring", "tasks", "world"))
+_READING = ("evaluation/query.py", "queries.py", "query_reader.py", "query_words.py")
 _COLUMNS = ("test", "model", "measure", "value", "low", "high", "level", "n_evaluated", "n_total", "coverage")
 
 
@@ -77,9 +87,9 @@ def run_evaluate(
     """Measures one or several models on a task, side by side, and writes figures and a report.
 
     The folder holds `results.json`, `results.csv` (a row a figure), `report.html` (one file that loads nothing) and
-    its plots, and `parts/`, what was measured of each test and model. A run that was interrupted goes on from its
-    parts when it is started again with the same tests and options; models may be added. Under `accelerate launch` the
-    processes share the work, and the first one writes.
+    its plots, and `parts/`, what was measured of each test and model. A run that was interrupted, even killed, goes on
+    from its parts when it is started again with the same tests, pictures and options; models may be added. Under
+    `accelerate launch` the processes share the work, and the first one writes.
 
     Args:
         task (`str`): one of [`negation_clip.evaluation.loading.TASKS`], or `"all"`.
@@ -112,6 +122,7 @@ def run_evaluate(
         FileExistsError: `output` is a file, holds another evaluation and `overwrite` is not set, or holds what no
             evaluation has written.
     """
+    import torch
     from accelerate import PartialState
 
     data = [data] if isinstance(data, str | Path) else list(data)
@@ -135,7 +146,9 @@ def run_evaluate(
         _check_score(models, trust_remote_code)
     tasks, missing = load_tasks(task, data, **options)
 
-    state = PartialState()
+    # Without being told, accelerate leaves processes on CPUs apart, each of which would measure everything.
+    state = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available())
+    _digest_pictures(tasks, state, progress)
     tests = {test.name: _identity(test) for test in tasks}
     systems: dict[str, dict] = {}
     # of each test and system what identifies the part of it
@@ -151,6 +164,9 @@ def run_evaluate(
 
     # decided before anything is written, so that all processes of a launch measure the same
     parts = {key: _read_part(target / "parts" / f"{digest}.json") for key, digest in wanted.items()}
+    for (test, name), part in parts.items():
+        if part is not None and part["at_chance"] and not allow_chance and not test.startswith("scenes/"):
+            raise ValueError(f"{test}: {part['at_chance'][0]} (measured before, of {name})")
     state.wait_for_everyone()
     if state.is_main_process:
         _begin(target, {"schema": SCHEMA, "tests": tests, "models": systems}, wanted.values(), overwrite)
@@ -168,17 +184,17 @@ def run_evaluate(
         described = _describe(encoder, one, dtype)
         for test in tasks:
             for name, found in _measured(encoder, test, one.name, todo, modes, weight, bool(allow_chance)):
-                part = {"described": {**described, **_mode(systems[name])}, **found}
+                part = {"described": {**described, **_mode(systems[name])}, "measured_with": _versions(), **found}
                 parts[test.name, name] = part
                 if state.is_main_process:
-                    _write(target / "parts" / f"{wanted[test.name, name]}.json", _json(part))
+                    _write(target / "parts" / f"{wanted[test.name, name]}.json", _json(part, indent=None))
         del encoder
 
     more = {"device": device, "dtype": dtype, "cache": cache, "score": score, "revision": revision}
     more |= {"batch_size": None if batch_size == 128 else batch_size, "trust_remote_code": trust_remote_code}
     given = {"weight": given_weight, "negation": negation, "allow_chance": allow_chance}
     command = _command_line(task, data, model, {**options, **given, **more, "output": output})
-    results = _results(task, tasks, parts, list(systems), missing, command)
+    results = _results(task, tasks, parts, list(systems), missing, command, bool(allow_chance))
     if state.is_main_process:
         from .report import example_rows, plot_models, plot_templates, plot_wrong, write_report
 
@@ -229,6 +245,33 @@ def _models(model: str | Sequence[str], revision: str | Sequence[str] | None) ->
     return models
 
 
+def _digest_pictures(tasks: Sequence[Task], state, progress: bool | None) -> None:
+    """Tells every test a hash of each of its pictures, so that figures of other pictures are not taken for these."""
+    from accelerate.utils import broadcast_object_list
+
+    tables = [test for test in tasks if isinstance(test, TableTask)]
+    found: list[list[str] | None] = [None] * len(tables)
+    if state.is_main_process:  # the others would read everything once more
+        shown = None if progress is None else not progress  # `None`: if the error stream is a terminal
+        n_pictures = sum(len(test.table.images) for test in tables)
+        known: dict[str, str] = {}
+        with tqdm(total=n_pictures, unit=" images", desc="Reading images", disable=shown, leave=False) as bar:
+            for i, test in enumerate(tables):
+                digests, images = [], test.table.images
+                for row in range(len(images)):
+                    place = str(images[row]) if isinstance(images, list) and isinstance(images[row], str) else None
+                    digest = known.get(place) or picture_digest(images, row)
+                    if place is not None:  # tests share pictures
+                        known[place] = digest
+                    digests.append(digest)
+                    bar.update()
+                found[i] = digests
+    if state.num_processes > 1 and tables:
+        broadcast_object_list(found)
+    for test, digests in zip(tables, found, strict=True):
+        test.picture_digests = digests
+
+
 def _check_score(models: Sequence[_Model], trust_remote_code: bool) -> None:
     """Refuses `--score` where no model has a choice."""
     from transformers import AutoConfig
@@ -256,8 +299,22 @@ def _identity(test: Task) -> dict:
 
 
 def _metric_versions(test: Task) -> dict[str, str]:
-    """A hash of each measure's source: it changes whenever the figures might."""
-    return {name: hashlib.sha256(single_file(name).encode()).hexdigest()[:16] for name in _METRICS[test.kind]}
+    """A hash of each measure's source, and of what else computes figures: they change whenever the figures might."""
+    return dict(_source_hashes(test.kind, _denies(test)))
+
+
+@cache  # what was imported stays what it is, even if its file changes meanwhile
+def _source_hashes(kind: str, denies: bool) -> dict[str, str]:
+    sources = {name: single_file(name) for name in _METRICS[kind]}
+    package = files("negation_clip")
+
+    def joined(names: Iterable[str]) -> str:
+        return "\n".join(package.joinpath(name).read_text("utf-8") for name in names)
+
+    sources["evaluation"] = joined((*_COMPUTING, *(() if kind == "scenes" else ("data/images.py",))))
+    if denies:
+        sources["queries"] = joined(_READING)
+    return {name: hashlib.sha256(source.encode()).hexdigest()[:16] for name, source in sources.items()}
 
 
 def _digest(value) -> str:
@@ -269,17 +326,25 @@ def _prepare(target: Path, run: dict, overwrite: bool) -> None:
     file = target / "run.json"
     if not target.exists() or not any(target.iterdir()):
         return
-    if file.is_file() and {path.name for path in target.iterdir()} <= {"run.json", "parts"}:
-        if not any((target / "parts").glob("*.json")):  # nothing was measured
+    # A killed run leaves `parts` alone, or with a file that was being written.
+    if {path.name for path in target.iterdir()} <= {"run.json", "parts", *_PARTIAL}:
+        if all(_is_partial(path) for path in (target / "parts").glob("*")):  # nothing was measured
             return
     if overwrite or not file.is_file():
-        refuse_loss(target, overwrite, _CONTENTS, "evaluation")
+        refuse_loss(target, overwrite, _CONTENTS | _PARTIAL, "evaluation")
         return
-    held = json.loads(file.read_text("utf-8"))
+    held = _read_json(file)
+    if held is None:
+        raise FileExistsError(f"{file} is damaged: choose another --output, or --overwrite")
     if held.get("tests") != run["tests"]:
         names = sorted(set(held.get("tests", {})) ^ set(run["tests"]))
         differing = names or [name for name, test in run["tests"].items() if held["tests"].get(name) != test]
+        changed = [_changed(held["tests"][name], run["tests"][name]) for name in differing if not names]
         what = f"other tests or other data ({', '.join(differing)})"
+        if changed and all(one == {"pictures_sha256"} for one in changed):
+            what = f"other pictures ({', '.join(differing)}): their files have changed since"
+        elif changed and all(one == {"metrics"} for one in changed):
+            what = f"the same tests ({', '.join(differing)}), measured by another version of this package"
     elif lost := [name for name, one in held["models"].items() if run["models"].get(name) != one]:
         what = f"another model, or another way to encode its texts ({lost[0]})"
     else:
@@ -287,9 +352,24 @@ def _prepare(target: Path, run: dict, overwrite: bool) -> None:
     raise FileExistsError(f"{target} holds an evaluation of {what}: choose another --output, or --overwrite")
 
 
+def _changed(old: Mapping, new: Mapping) -> set[str]:
+    """What differs between two identities of a test."""
+    flat_old, flat_new = ({**one, **one.get("data", {}), "data": None} for one in (old, new))
+    return {key for key in flat_old.keys() | flat_new.keys() if flat_old.get(key) != flat_new.get(key)}
+
+
+def _is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".json.partial")
+
+
 def _begin(target: Path, run: dict, wanted: Collection[str], overwrite: bool) -> None:
     """Makes the folder ready to measure into."""
     file = target / "run.json"
+    for name in _PARTIAL:
+        (target / name).unlink(missing_ok=True)
+    for part in list((target / "parts").glob("*")):
+        if _is_partial(part):
+            part.unlink()
     if overwrite and target.exists():
         for name in _CONTENTS - {"parts"}:
             (target / name).unlink(missing_ok=True)
@@ -298,16 +378,45 @@ def _begin(target: Path, run: dict, wanted: Collection[str], overwrite: bool) ->
             if part.stem not in wanted:
                 part.unlink()
     (target / "parts").mkdir(parents=True, exist_ok=True)
-    if not file.is_file() or json.loads(file.read_text("utf-8")) != run:
+    if not file.is_file() or _read_json(file) != run:
         (target / "results.json").unlink(missing_ok=True)  # it would be of fewer models
         _write(file, _json(run))
 
 
 def _read_part(path: Path) -> dict | None:
-    return json.loads(path.read_text("utf-8")) if path.is_file() else None
+    """What was measured before; `None` if nothing was, or if the file is damaged."""
+    if not path.is_file():
+        return None
+    if (part := _read_json(path)) is None:
+        logger.warning("%s is damaged; it is measured again", path)
+    return part
+
+
+def _read_json(path: Path) -> dict | None:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError:  # no JSON, or no text
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _versions() -> dict[str, str]:
+    import torch
+    import transformers
+
+    from negation_clip import __version__
+
+    return {
+        "negation_clip": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def _describe(encoder: Encoder, one: _Model, dtype: str | None) -> dict:
+    import torch
+
     image_processor = encoder.processor.image_processor
     return {
         "path": one.path,
@@ -317,6 +426,7 @@ def _describe(encoder: Encoder, one: _Model, dtype: str | None) -> dict:
         "dtype": str(next(encoder.model.parameters()).dtype).removeprefix("torch."),
         **({"autocast": dtype} if dtype is not None else {}),
         "device": encoder.device.type,
+        **({"device_name": torch.cuda.get_device_name(encoder.device)} if encoder.device.type == "cuda" else {}),
         "image_processor": type(image_processor).__name__,
         "image_backend": getattr(image_processor, "backend", "own"),
         "context": encoder.max_length,
@@ -339,9 +449,11 @@ def _measured(
 
 def _part(test: Task, outcome: Outcome, pictures: Pictures, cut: tuple[int, int]) -> dict:
     scores, counts, omitted = plain_numbers(outcome.scores, outcome.reasons)
+    defined = dict(flat(scores))  # a mean of subsets is not, while one of them is missing
+    drawn = {name: samples for name, samples in outcome.samples.items() if name in defined}
     intervals = {}
-    for name, samples in outcome.samples.items():
-        found = metrics.bootstrap_interval(np.asarray(samples.values, dtype=float), groups=samples.groups)
+    for name, samples in drawn.items():
+        found = interval(samples.values, samples.groups, samples.parts)
         intervals[name] = {key: found[key] for key in ("low", "high", "level", "n")}
     n_total = test.data["n_total"]
     return {
@@ -357,14 +469,16 @@ def _part(test: Task, outcome: Outcome, pictures: Pictures, cut: tuple[int, int]
         "counts": counts,
         "omitted": omitted,
         "notes": outcome.notes,
-        "samples": {name: _samples(samples) for name, samples in outcome.samples.items()},
+        "at_chance": outcome.at_chance,
+        "samples": {name: _samples(samples) for name, samples in drawn.items()},
         "answers": {"rows": outcome.rows, "right": outcome.right, "chosen": outcome.chosen},
     }
 
 
 def _samples(samples: Samples) -> dict:
     values = np.asarray(samples.values, dtype=float).tolist()
-    return {"values": values, "groups": None if samples.groups is None else list(samples.groups)}
+    columns = {name: getattr(samples, name) for name in ("groups", "parts")}
+    return {"values": values} | {name: None if of is None else list(of) for name, of in columns.items()}
 
 
 def _results(
@@ -374,13 +488,9 @@ def _results(
     systems: Sequence[str],
     missing: Mapping[str, str],
     command: str,
+    allow_chance: bool,
 ) -> dict:
-    import torch
-    import transformers
-
-    from negation_clip import __version__
-
-    private = ("described", "samples", "answers")
+    private = ("described", "samples", "answers", "at_chance")
     described = {name: part["described"] for (_, name), part in parts.items()}
     tests = {}
     for test in tasks:
@@ -394,6 +504,7 @@ def _results(
             "metrics": _metric_versions(test),
             "results": {
                 name: {key: value for key, value in part.items() if key not in private}
+                | {"notes": _all_notes(test, part, described[name], allow_chance)}
                 for name, part in measured.items()
             },
         }
@@ -405,16 +516,24 @@ def _results(
         "schema": SCHEMA,
         "task": task,
         "command": command,
-        "versions": {
-            "negation_clip": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": _versions(),
         "models": {name: described[name] for name in systems if name in described},
         "tests": tests,
         **({"missing": dict(missing)} if missing else {}),
     }
+
+
+def _all_notes(test: Task, part: Mapping, described: Mapping, allow_chance: bool) -> list[str]:
+    """Those of the measuring, and what only shows when parts are put together."""
+    notes = list(part["notes"])
+    if not allow_chance or test.kind != "scenes":  # of published data it is there only because it was accepted
+        notes += part["at_chance"]
+    now = _versions()
+    if old := [f"{name} {version}" for name, version in part["measured_with"].items() if now.get(name) != version]:
+        notes.append(f"measured in an earlier run, with {', '.join(old)}")
+    if (device := part["described"]["device"]) != described["device"]:
+        notes.append(f"measured on {device}, other tests of this model on {described['device']}")
+    return notes
 
 
 def _difference(before: Mapping, after: Mapping) -> dict:
@@ -422,11 +541,12 @@ def _difference(before: Mapping, after: Mapping) -> dict:
     found = {"scores": metrics.retention(before["scores"], after["scores"]), "intervals": {}}
     for name, old in before["samples"].items():
         new = after["samples"].get(name)
-        if new is None or len(new["values"]) != len(old["values"]) or new["groups"] != old["groups"]:
+        if new is None or len(new["values"]) != len(old["values"]):
             continue
-        change = np.subtract(new["values"], old["values"])
-        interval = metrics.bootstrap_interval(change, groups=old["groups"])
-        found["intervals"][name] = {key: interval[key] for key in ("low", "high", "level", "n")}
+        if any(new[key] != old[key] for key in ("groups", "parts")):
+            continue
+        change = interval(np.subtract(new["values"], old["values"]), old["groups"], old["parts"])
+        found["intervals"][name] = {key: change[key] for key in ("low", "high", "level", "n")}
     return found
 
 
@@ -474,8 +594,8 @@ def _command_line(task: str, data: Sequence, model: str | Sequence[str], options
     return shlex.join(words)
 
 
-def _json(value) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+def _json(value, indent: int | None = 1) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
 
 
 def _plain(value):

@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -30,6 +31,7 @@ from negation_clip.data.published.tables import (
     MultipleChoice,
 )
 from negation_clip.data.scenes import make_scene
+from negation_clip.metrics.scores import strict_ranks
 
 from .encoder import Encoder
 from .query import split_query
@@ -61,15 +63,17 @@ class Pictures:
 
 @dataclass
 class Samples:
-    """What each row contributed to a rate.
+    """What each row contributed to a figure.
 
     Attributes:
-        values: `(n,)` numbers whose mean is the rate.
+        values: `(n,)` numbers whose mean is the figure.
         groups: `(n,)` what rows have in common, such as their picture; `None` if nothing.
+        parts: `(n,)` of a figure that is a mean of several means the one that each row goes into; `None` otherwise.
     """
 
     values: Sequence[float]
     groups: Sequence[Hashable] | None = None
+    parts: Sequence[Hashable] | None = None
 
 
 @dataclass
@@ -84,6 +88,7 @@ class Outcome:
             number in the test, whether it was found, and what was taken.
         reasons (`dict[str, str]`): why figures are not defined, by dotted name.
         notes (`list[str]`): what a reader of the figures should know.
+        at_chance (`list[str]`): what the alarm of `negation_clip.metrics.retrieval` says, accepted or not.
     """
 
     scores: dict
@@ -94,6 +99,7 @@ class Outcome:
     chosen: list[int] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    at_chance: list[str] = field(default_factory=list)
 
 
 class Task(ABC):
@@ -166,15 +172,25 @@ class TableTask(Task):
         data = {
             **data,
             "rows_sha256": table.fingerprint,
-            "pictures_sha256": hashlib.sha256("\n".join(table.names).encode()).hexdigest()[:16],
             "n_total": table.n_total,
             "n_pictures": len(table.images),
             **missing,
         }
-        if not table.names:  # a column of a dataset; the hash of nothing would look like one of something
-            del data["pictures_sha256"]
         super().__init__(name, data, options)
         self.table = table
+        self._digests: list[str] | None = None
+
+    @property
+    def picture_digests(self) -> list[str]:
+        """`(n_pictures,)` hash of each picture's bytes; what cannot be read has one, too."""
+        if self._digests is None:
+            self.picture_digests = [picture_digest(self.table.images, i) for i in range(len(self.table.images))]
+        return self._digests
+
+    @picture_digests.setter
+    def picture_digests(self, digests: Iterable[str]) -> None:
+        self._digests = list(digests)
+        self.data["pictures_sha256"] = hashlib.sha256("\n".join(self._digests).encode()).hexdigest()[:16]
 
     def encode(self, encoder: Encoder) -> Pictures:
         embeds = encoder.encode_images(self.table.images)
@@ -218,17 +234,24 @@ class ChoiceTask(TableTask):
             scores = choice_scores(encoder, images, options)
             return metrics.negbench_mcq(scores, answers, templates, table.option_types), scores
 
+        groups = [table.image_index[row] for row in rows]
+
+        def drawn(scores: np.ndarray) -> dict[str, Samples]:
+            samples = choice_samples(scores, answers, groups)
+            samples["strict_accuracy"] = samples.pop("accuracy")
+            return samples | _by(samples["strict_accuracy"], templates, "accuracy_by_template.")
+
         options = embed(negation)
         result, scores = found(images, options)
-        result["blind"] = _control(found(np.repeat(pictures.mean(), len(images), axis=0), options)[0])
+        samples = drawn(scores)
+        control, blind = found(np.repeat(pictures.mean(), len(images), axis=0), options)
+        result["blind"] = _control(control)
+        samples |= _prefixed("blind", drawn(blind))
         if negation != "strip":
-            result["strip"] = _control(found(images, embed("strip"))[0])
+            control, stripped = found(images, embed("strip"))
+            result["strip"] = _control(control)
+            samples |= _prefixed("strip", drawn(stripped))
         strict = metrics.strictly_right(scores, answers)
-        groups = [table.image_index[row] for row in rows]
-        samples = {"strict_accuracy": Samples(strict, groups)}
-        for template in result["n_by_template"]:
-            of = [i for i, name in enumerate(templates) if name == template]
-            samples[f"accuracy_by_template.{template}"] = Samples(strict[of], [groups[i] for i in of])
         return Outcome(
             result,
             len(rows),
@@ -276,21 +299,34 @@ class PairTask(TableTask):
             more = {"ccneg": (), "sugarcrepe": (subsets,), "vl_checklist": (subsets, table.expected)}[self._measure]
             return getattr(metrics, self._measure)(scores[:, 0], scores[:, 1], *more), scores
 
+        groups = [table.image_index[row] for row in rows]
+
+        def drawn(scores: np.ndarray) -> dict[str, Samples]:
+            samples = choice_samples(scores, [0] * len(rows), groups)
+            right = samples["accuracy"]
+            if subsets is None:
+                return samples
+            samples |= _by(right, subsets, "accuracy_by_subset.")
+            if self._measure == "vl_checklist":
+                above = [name.rsplit("/", 1)[0] for name in subsets]
+                samples["accuracy"] = replace(right, parts=subsets)
+                return samples | _by(samples["accuracy"], above, "accuracy_by_group.")
+            samples["macro_accuracy"] = replace(right, parts=subsets)
+            kinds = [name.partition("_")[0] for name in subsets]
+            return samples | _by(samples["macro_accuracy"], kinds, "accuracy_by_kind.")
+
         pairs = embed(negation)
         result, scores = found(images, pairs)
-        result["blind"] = _control(found(np.repeat(pictures.mean(), len(images), axis=0), pairs)[0])
+        samples = drawn(scores)
+        control, blind = found(np.repeat(pictures.mean(), len(images), axis=0), pairs)
+        result["blind"] = _control(control)
+        samples |= _prefixed("blind", drawn(blind))
         if self._measure == "ccneg" and negation != "strip":
-            result["strip"] = _control(found(images, embed("strip"))[0])
+            control, stripped = found(images, embed("strip"))
+            result["strip"] = _control(control)
+            samples |= _prefixed("strip", drawn(stripped))
         result["text_only"] = metrics.text_only_baseline(captions, negatives)
-        strict = metrics.strictly_right(scores, [0] * len(rows))
-        groups = [table.image_index[row] for row in rows]
-        samples, reasons = {}, {}
-        if result["accuracy"] is not None and self._measure != "vl_checklist":  # there a mean of the subsets
-            samples["accuracy"] = Samples(strict, groups)
-        for subset in result.get("n_by_subset", ()):
-            of = [i for i, name in enumerate(subsets) if name == subset]
-            if of:
-                samples[f"accuracy_by_subset.{subset}"] = Samples(strict[of], [groups[i] for i in of])
+        strict, reasons = metrics.strictly_right(scores, [0] * len(rows)), {}
         if lacking := result.pop("missing_subsets", None):
             names = ("macro_accuracy", "accuracy_by_kind", "blind.macro_accuracy", "blind.accuracy_by_kind")
             reasons |= dict.fromkeys(names, f"no rows of {', '.join(lacking)}")
@@ -340,40 +376,61 @@ class RetrievalTask(TableTask):
             raise ValueError(f"{table.source}: no picture that can be read has a caption")
         texts = [table.texts[i] for i in kept]
         text_to_image = [place[table.text_to_image[i]] for i in kept]
+        # files of the same bytes are one picture
+        same: dict[str, int] = {}
+        picture_of = [same.setdefault(self.picture_digests[image], len(same)) for image in gallery]
+        given = {"texts": texts, "image_ids": picture_of, "per_query": True}
+        at_chance: list[str] = []
 
-        def found(mode: str, allow: bool) -> tuple[dict, np.ndarray]:
+        def found(mode: str, alarm: bool) -> tuple[dict, np.ndarray]:
             embeds = encoder.encode_query(texts, negation=mode, weight=weight)
             scores = similarity(encoder, pictures.embeds[gallery], embeds).T
-            try:
-                result = metrics.retrieval(scores, text_to_image, _KS, texts=texts, allow_chance=allow, per_query=True)
-            except ValueError as error:
-                raise ValueError(f"{self.name}: {error}") from error
-            return result, scores
+            if alarm:
+                try:
+                    return metrics.retrieval(scores, text_to_image, _KS, **given), scores
+                except ValueError as error:
+                    if not allow_chance:
+                        raise ValueError(f"{self.name}: {error}") from error
+                    at_chance.append(str(error))  # another error is raised again below
+            return metrics.retrieval(scores, text_to_image, _KS, allow_chance=True, **given), scores
 
-        result, scores = found(negation, allow_chance)
-        text_ranks, image_ranks = np.array(result.pop("t2i_ranks")), np.array(result.pop("i2t_ranks"))
+        result, scores = found(negation, True)
+        right: dict[str, set[int]] = {}
+        for text, image in zip(texts, text_to_image, strict=True):
+            right.setdefault(text, set()).add(picture_of[image])
         first = {text: i for i, text in reversed(list(enumerate(texts)))}
-        queries = sorted(first.values())
-        samples = {}
-        for k in _KS:
-            samples[f"t2i_r{k}"] = Samples(text_ranks < k, [text_to_image[i] for i in queries])
-            samples[f"i2t_r{k}"] = Samples(image_ranks < k)
-        reasons = {}
+        queries = [first[text] for text in right]
+        text_groups = [picture_of[text_to_image[i]] for i in queries]
+        image_groups = sorted(set().union(*right.values()))
+
+        def drawn(result: dict) -> dict[str, Samples]:
+            return retrieval_samples(result.pop("t2i_ranks"), result.pop("i2t_ranks"), text_groups, image_groups)
+
+        text_ranks = result["t2i_ranks"]
+        samples, reasons = drawn(result), {}
         if negation != "strip":
             result["strip"] = None
             if any(split_query(text).absent for text in first):
-                control = found("strip", True)[0]
-                result["strip"] = {key: control[key] for key in (*samples, "rsum")}
+                control = found("strip", False)[0]
+                stripped = drawn(control)
+                result["strip"] = {key: control[key] for key in stripped}
+                samples |= _prefixed("strip", stripped)
             else:
                 reasons["strip"] = "no caption denies anything"
+        chosen, of_column = [], np.array(picture_of)
+        for query, rank, mine in zip(queries, text_ranks, right.values(), strict=True):
+            # what stands first: a right picture only where none ties with it
+            is_right = np.isin(of_column, list(mine))
+            chosen.append(gallery[int(np.where(is_right == (rank == 0), scores[query], -np.inf).argmax())])
         return Outcome(
             result,
             len(gallery),
             samples,
             [self._first[texts[i]] for i in queries],
-            (text_ranks == 0).tolist(),
-            [gallery[i] for i in scores[queries].argmax(axis=1)],
+            [rank == 0 for rank in text_ranks],
+            chosen,
             reasons,
+            at_chance=at_chance,
         )
 
     def image_of(self, row: int) -> int:
@@ -447,21 +504,71 @@ def class_measures(
         parents: see [`negation_clip.metrics.hierarchical`].
 
     Returns:
-        The figures of [`negation_clip.metrics.zero_shot`] and, but for its accuracy, which lets the first of equal
-        scores win, those of [`negation_clip.metrics.hierarchical_zero_shot`]; and their samples.
+        The figures of [`negation_clip.metrics.zero_shot`] and, but for its accuracy, those of
+        [`negation_clip.metrics.hierarchical_zero_shot`]; and their samples.
     """
     result = metrics.zero_shot(scores, labels)
-    samples = {"accuracy": Samples(metrics.strictly_right(scores, labels))}
+    samples = choice_samples(scores, labels)
+    samples["mean_per_class"] = replace(samples["accuracy"], parts=list(map(int, labels)))
+    samples["top5"] = Samples(strict_ranks(scores, np.asarray(labels)) < 5)
     if nodes is not None:
-        found = metrics.hierarchical_zero_shot(scores, labels, nodes, parents)
+        found = metrics.hierarchical_zero_shot(scores, labels, nodes, parents, per_row=True)
         result |= {name: found[name] for name in _HIERARCHY}
-        pairs = list(zip(scores.argmax(axis=1).tolist(), labels, strict=True))
-        measured = {
-            pair: metrics.hierarchical([nodes[pair[0]]], [nodes[pair[1]]], parents) for pair in dict.fromkeys(pairs)
-        }
-        for name in _HIERARCHY:
-            samples[name] = Samples([measured[pair][name] for pair in pairs])
+        samples |= {name: Samples(found["rows"][name]) for name in _HIERARCHY}
     return result, samples
+
+
+def choice_samples(
+    scores: np.ndarray, answers: Sequence[int], groups: Sequence[Hashable] | None = None
+) -> dict[str, Samples]:
+    """What each row of a choice contributes to its figures.
+
+    Args:
+        scores (`np.ndarray`): `(n, m)`, more is closer.
+        answers: `(n,)` the right option.
+        groups: see [`Samples`].
+
+    Returns:
+        `dict[str, Samples]`: of `accuracy` (strict), `expected_accuracy` and `tie_rate`.
+    """
+    top = scores == scores.max(axis=1, keepdims=True)
+    n_top = top.sum(axis=1)
+    return {
+        "accuracy": Samples(metrics.strictly_right(scores, answers), groups),
+        "expected_accuracy": Samples(top[np.arange(len(top)), answers] / n_top, groups),
+        "tie_rate": Samples(n_top > 1, groups),
+    }
+
+
+def retrieval_samples(
+    text_ranks: Sequence[int],
+    image_ranks: Sequence[int],
+    text_groups: Sequence[Hashable] | None = None,
+    image_groups: Sequence[Hashable] | None = None,
+) -> dict[str, Samples]:
+    """What each query contributes to hit rates and to their sum.
+
+    Args:
+        text_ranks, image_ranks: `(n,)` of [`negation_clip.metrics.retrieval`], per query.
+        text_groups, image_groups: `(n,)` the picture that a query is about, by which the queries of both directions
+            are drawn together for `rsum`; by default the query's number.
+
+    Returns:
+        `dict[str, Samples]`: of `t2i_r{k}`, `i2t_r{k}` and `rsum`.
+    """
+    text_ranks, image_ranks = np.array(text_ranks), np.array(image_ranks)
+    samples = {}
+    for k in _KS:
+        samples[f"t2i_r{k}"] = Samples(text_ranks < k, text_groups)
+        samples[f"i2t_r{k}"] = Samples(image_ranks < k)
+    # rsum is 200 times the mean of two means, those of a query's hits at 1, 5 and 10
+    hits = [200 * (ranks[:, None] < _KS).sum(axis=1) for ranks in (text_ranks, image_ranks)]
+    groups = [
+        list(range(len(ranks)) if of is None else of)
+        for ranks, of in ((text_ranks, text_groups), (image_ranks, image_groups))
+    ]
+    ways = ["t2i"] * len(text_ranks) + ["i2t"] * len(image_ranks)
+    return samples | {"rsum": Samples(np.concatenate(hits), groups[0] + groups[1], ways)}
 
 
 class SceneTask(Task):
@@ -517,14 +624,19 @@ class SceneTask(Task):
         parts = world.pictures()
         ends = np.cumsum([len(scenes) for scenes in parts.values()])
         embeds = dict(zip(parts, np.split(pictures.embeds[:-n], ends[:-1]), strict=True))
-        raw: dict[str, np.ndarray] = {}
+        raw: dict = {}
         result = measure(encoder, world, embeds, negation, weight, raw)
-        notes = [] if allow_chance else _chance_notes(raw)
+        samples = self._drawn(raw)
         mean = np.repeat(embeds["gallery"].mean(axis=0, keepdims=True), len(raw["options"]), axis=0)
-        result["blind"] = {"mcq": _control(choice_rates(world, choice_scores(encoder, mean, raw["options"])))}
+        blind = choice_scores(encoder, mean, raw["options"])
+        result["blind"] = {"mcq": _control(choice_rates(world, blind))}
+        samples |= _prefixed("blind.mcq", self._questions_drawn(blind))
         if negation != "strip":
-            stripped = measure(encoder, world, embeds, "strip", weight)
+            without: dict = {}
+            stripped = measure(encoder, world, embeds, "strip", weight, without)
             result["strip"] = {name: _control(stripped[name]) for name in ("mcq", "exclusion", "negated_retrieval")}
+            kept = ("mcq.", "exclusion.", "negated_retrieval.")
+            samples |= _prefixed("strip", {n: one for n, one in self._drawn(without).items() if n.startswith(kept)})
 
         drawn = dict(zip(self.scenes, pictures.embeds[-n:], strict=True))
         scores = composition_scores(encoder, self.composition, lambda rows: np.stack([drawn[index] for index in rows]))
@@ -534,26 +646,18 @@ class SceneTask(Task):
         result["composition"]["accuracy"] = float(every.mean())
 
         singles, labels = raw["zero_shot"], world.labels
-        figures, samples = class_measures(singles, labels, NAMES, PARENTS)
+        figures, drawn = class_measures(singles, labels, NAMES, PARENTS)
         result["hierarchy"] = {name: figures[name] for name in _HIERARCHY}
-        samples = {f"hierarchy.{name}": found for name, found in samples.items() if name in _HIERARCHY}
-        samples["zero_shot.accuracy"] = Samples(metrics.strictly_right(singles, labels))
+        samples |= _prefixed("hierarchy", {name: drawn[name] for name in _HIERARCHY})
+        samples |= _prefixed("zero_shot", {name: drawn[name] for name in ("accuracy", "top5")})
         # rows of different subsets are about the same scenes
         about = [index for rows in self.composition.values() for index in rows.scenes]
         samples["composition.accuracy"] = Samples(every, about)
+        subsets = [name for name, rows in self.composition.items() for _ in rows.scenes]
+        samples |= _by(Samples(every, about, subsets), [name.partition("_")[0] for name in subsets], "composition.")
         samples |= {f"composition.{name}": Samples(found) for name, found in wins.items()}
-        samples["exclusion.accuracy"] = Samples(metrics.strictly_right(raw["exclusion"], [0] * len(raw["exclusion"])))
-        for name in ("retrieval", "negated_retrieval"):
-            ranks = metrics.retrieval(raw[name], list(range(len(raw[name]))), allow_chance=True, per_query=True)
-            for way in ("t2i", "i2t"):
-                for k in _KS:
-                    samples[f"{name}.{way}_r{k}"] = Samples(np.array(ranks[f"{way}_ranks"]) < k)
         answers = [0] * len(raw["mcq"])
         strict = metrics.strictly_right(raw["mcq"], answers)
-        samples["mcq.strict"] = Samples(strict)
-        for template in benchmarks.MCQ_TEMPLATES:
-            if of := [i for i, name in enumerate(world.questions.templates) if name == template]:
-                samples[f"mcq.{template}"] = Samples(strict[of])
         return Outcome(
             result,
             self.data["n_total"],
@@ -561,8 +665,32 @@ class SceneTask(Task):
             list(range(len(strict))),
             strict.tolist(),
             _taken(raw["mcq"], answers, strict),
-            notes=notes,
+            at_chance=_chance_notes(raw),
         )
+
+    def _questions_drawn(self, scores: np.ndarray) -> dict[str, Samples]:
+        samples = choice_samples(scores, [0] * len(scores))
+        strict, expected, ties = (samples[name] for name in ("accuracy", "expected_accuracy", "tie_rate"))
+        by_template = _by(strict, self.world.questions.templates)
+        return {"strict": strict, "expected": expected, "tie_rate": ties, **by_template}
+
+    def _drawn(self, raw: Mapping) -> dict[str, Samples]:
+        """What the rows contribute to the figures of [`negation_clip.evaluation.world.measure`]."""
+        samples = _prefixed("mcq", self._questions_drawn(raw["mcq"]))
+        pairs = choice_samples(raw["exclusion"], [0] * len(raw["exclusion"]))
+        pairs["expected"] = pairs.pop("expected_accuracy")
+        samples |= _prefixed("exclusion", pairs)
+        ranks = {
+            name: metrics.retrieval(raw[name], list(range(len(raw[name]))), allow_chance=True, per_query=True)
+            for name in ("retrieval", "negated_retrieval", "exclusion_gallery")
+        }
+        for k in (1, 5):
+            samples[f"exclusion.gallery_r{k}"] = Samples(np.array(ranks["exclusion_gallery"]["t2i_ranks"]) < k)
+        for name in ("retrieval", "negated_retrieval"):
+            samples |= _prefixed(name, retrieval_samples(ranks[name]["t2i_ranks"], ranks[name]["i2t_ranks"]))
+        hits = {name: samples[f"{name}.t2i_r1"].values.astype(int) for name in ("retrieval", "negated_retrieval")}
+        samples["keep"] = Samples(hits["negated_retrieval"] - hits["retrieval"])
+        return samples | {f"radius.{role}.mean": Samples(values) for role, values in raw["radius"].items()}
 
     def picture(self, row: int) -> Image.Image:
         return self.world.gallery.scenes[self.world.questions.scenes[row]].render(2 * self.world.pixels)
@@ -709,6 +837,55 @@ def plain_numbers(scores: Mapping, reasons: Mapping[str, str]) -> tuple[dict, di
     return numbers, counts, omitted
 
 
+def picture_digest(images: Sequence, row: int) -> str:
+    """Hash of a picture as it is stored; never an error.
+
+    Args:
+        images: see [`negation_clip.data.images.load_image`].
+        row (`int`): which one.
+
+    Returns:
+        `str`: 16 hexadecimal digits, of the file's bytes, or of the pixels of a PIL image. What cannot be read has one
+        as well: that of the kind of error.
+    """
+    digest = hashlib.sha256()
+    try:
+        entry = images[row]
+        if isinstance(entry, Mapping):
+            entry = entry["path"] if entry["bytes"] is None else entry["bytes"]
+        if isinstance(entry, Image.Image):
+            digest.update(f"{entry.mode} {entry.size} ".encode())
+            entry = entry.tobytes()
+        if isinstance(entry, bytes):
+            digest.update(entry)
+        else:
+            with Path(entry).open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    except Exception as error:  # is reported, with its row, when the picture is embedded
+        digest = hashlib.sha256(f"unreadable: {type(error).__name__}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _prefixed(prefix: str, samples: Mapping[str, Samples]) -> dict[str, Samples]:
+    return {f"{prefix}.{name}": found for name, found in samples.items()}
+
+
+def _by(samples: Samples, names: Sequence[str] | None, prefix: str = "") -> dict[str, Samples]:
+    """The samples of the rows of each name."""
+
+    def only(column: Sequence | None, of: list[int]) -> list | None:
+        return None if column is None else [column[i] for i in of]
+
+    rows: dict[str, list[int]] = {}
+    for i, name in enumerate(names or ()):
+        rows.setdefault(name, []).append(i)
+    return {
+        f"{prefix}{name}": Samples(*(only(getattr(samples, one), of) for one in ("values", "groups", "parts")))
+        for name, of in rows.items()
+    }
+
+
 def _good_rows(image_index: Sequence[int], pictures: Pictures) -> list[int]:
     return [row for row, image in enumerate(image_index) if pictures.good[image]]
 
@@ -754,9 +931,12 @@ __all__ = [
     "Samples",
     "SceneTask",
     "Task",
+    "choice_samples",
     "class_measures",
     "flat",
     "head",
+    "picture_digest",
     "plain_numbers",
+    "retrieval_samples",
     "scene_classes",
 ]

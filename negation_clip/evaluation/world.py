@@ -119,7 +119,8 @@ def measure(
         raw (`dict`, *optional*): is filled with the scores behind the figures, for intervals and for looking at
             single answers: `mcq` `(n, 4)`, the true caption first; `options` `(n, 4, d)`, their embeddings;
             `retrieval` and `negated_retrieval` `(texts, pictures)`; `exclusion` `(n, 2)`, the fitting twin first;
-            `zero_shot` `(n, concepts)`.
+            `exclusion_gallery` `(n, 2 n)`, the fitting pictures before the twins; `zero_shot` `(n, concepts)`;
+            `radius`, by role `(n,)`.
 
     Returns:
         `dict`: `mcq` {strict, positive, negative, hybrid, tie_rate, expected, chosen_wrong, n}, `retrieval` and
@@ -157,7 +158,8 @@ def measure(
         found = metrics.retrieval(raw[name], order, allow_chance=True)
         results[name] = {key: found[key] for key in _RETRIEVAL_KEYS}
     results["keep"] = results["negated_retrieval"]["t2i_r1"] - results["retrieval"]["t2i_r1"]
-    raw["exclusion"], results["exclusion"] = _exclusion(encoder, pictures, encode(world.exclusion.queries))
+    queries = encode(world.exclusion.queries)
+    raw["exclusion"], raw["exclusion_gallery"], results["exclusion"] = _exclusion(encoder, pictures, queries)
 
     prompts = encoder.encode_texts(world.prompts)
     raw["zero_shot"] = encoder.similarity(pictures["singles"], prompts)
@@ -168,9 +170,8 @@ def measure(
     results["presence"] = {"auc": auc["auc"]}
     negatives = encoder.encode_texts([caption.text for caption in world.negatives])
     roles = {"image": gallery, "positive": affirmative, "negated_positive": negated, "negative": negatives}
-    results["radius"] = metrics.radius_by_role(
-        {role: radii(encoder, value, role == "image") for role, value in roles.items()}
-    )
+    raw["radius"] = {role: radii(encoder, value, role == "image") for role, value in roles.items()}
+    results["radius"] = metrics.radius_by_role(raw["radius"])
     return results
 
 
@@ -264,7 +265,9 @@ def composition_rates(scores: Mapping[str, np.ndarray]) -> dict[str, float]:
     return found
 
 
-def _exclusion(encoder: Encoder, pictures: dict[str, np.ndarray], queries: np.ndarray) -> tuple[np.ndarray, dict]:
+def _exclusion(
+    encoder: Encoder, pictures: dict[str, np.ndarray], queries: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, dict]:
     without, with_it = pictures["without"], pictures["with_it"]
     fits, twins = encoder.similarity(without, queries).T, encoder.similarity(with_it, queries).T
     own = np.stack([np.diagonal(fits), np.diagonal(twins)], axis=1)
@@ -272,7 +275,7 @@ def _exclusion(encoder: Encoder, pictures: dict[str, np.ndarray], queries: np.nd
     # the gallery form: every query's own twin stands in the gallery, and so does everybody else's
     both = np.concatenate([fits, twins], axis=1)
     gallery = metrics.retrieval(both, list(range(len(both))), ks=(1, 5, 10), allow_chance=True)
-    return own, {
+    rates = {
         "accuracy": found["accuracy"],
         "expected": found["expected_accuracy"],
         "tie_rate": found["tie_rate"],
@@ -280,6 +283,7 @@ def _exclusion(encoder: Encoder, pictures: dict[str, np.ndarray], queries: np.nd
         "gallery_r5": gallery["t2i_r5"],
         "n": found["n"],
     }
+    return own, both, rates
 
 
 __all__ = [

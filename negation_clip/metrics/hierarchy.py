@@ -12,6 +12,8 @@ import numpy as np
 
 from .scores import as_indices, as_scores
 
+_NAMES = ("accuracy", "tree_error", "lca_distance", "jaccard", "precision", "recall")
+
 
 def hierarchical(predicted: Sequence[Hashable], labels: Sequence[Hashable], parents: Mapping) -> dict:
     """Hierarchical measures of a classification.
@@ -57,21 +59,28 @@ def hierarchical(predicted: Sequence[Hashable], labels: Sequence[Hashable], pare
     """
     rows = _pairs(predicted, labels, parents)
     means = np.mean([rows[pair] for pair in zip(predicted, labels, strict=True)], axis=0)
-    names = ("accuracy", "tree_error", "lca_distance", "jaccard", "precision", "recall")
-    return {"n": len(labels), **dict(zip(names, map(float, means), strict=True))}
+    return {"n": len(labels), **dict(zip(_NAMES, map(float, means), strict=True))}
 
 
-def hierarchical_zero_shot(scores, labels, names: Sequence[Hashable], parents: Mapping) -> dict:
+def hierarchical_zero_shot(
+    scores, labels, names: Sequence[Hashable], parents: Mapping, *, per_row: bool = False
+) -> dict:
     """[`hierarchical`] of the class with the highest score.
 
+    A tie is lost, as in every other measure: of several classes at the top the one farthest from the label is taken,
+    by tree error, then by the other measures in the order of [`hierarchical`]'s table. A model that gives all classes
+    one score is thus as far off as it can be, whatever their order.
+
     Args:
-        scores: `(n, n_classes)` similarity of each image to each class's text; the first of equal ones is taken.
+        scores: `(n, n_classes)` similarity of each image to each class's text, more is better.
         labels: `(n,)` index of the true class.
         names: `(n_classes,)` the classes' nodes.
         parents: see [`hierarchical`].
+        per_row: also return what each row contributes.
 
     Returns:
-        See [`hierarchical`].
+        See [`hierarchical`]. With `per_row` also `rows`, a dictionary with `(n,)` values of each measure, whose means
+        the figures are, for example for `bootstrap_interval`.
 
     Raises:
         ValueError: scores that are not finite (row named), another number of names than of classes, labels that are
@@ -82,12 +91,35 @@ def hierarchical_zero_shot(scores, labels, names: Sequence[Hashable], parents: M
         ...     "tree_error"
         ... ]
         1.0
+
+        A tie with the true class is lost:
+
+        >>> hierarchical_zero_shot([[0.5, 0.5]], [0], ["cat", "dog"], {"cat": "pet", "dog": "pet"})["accuracy"]
+        0.0
     """
     scores = as_scores(scores)
     if len(names) != scores.shape[1]:
         raise ValueError(f"names must have one entry per class ({scores.shape[1]}), got {len(names)}.")
     labels = as_indices(labels, len(scores), scores.shape[1], "labels", "classes")
-    return hierarchical([names[i] for i in scores.argmax(axis=1)], [names[i] for i in labels], parents)
+    predicted, truth = [names[i] for i in scores.argmax(axis=1)], [names[i] for i in labels]
+    top = scores == scores.max(axis=1, keepdims=True)
+    candidates = {row: [names[i] for i in np.flatnonzero(top[row])] for row in np.flatnonzero(top.sum(axis=1) > 1)}
+    pairs = {(name, truth[row]) for row, tied in candidates.items() for name in tied}
+    if pairs:
+        known = _pairs(*zip(*pairs, strict=True), parents)
+        for row, tied in candidates.items():
+            predicted[row] = max(tied, key=lambda name: _badness(known[name, truth[row]]))
+    result = hierarchical(predicted, truth, parents)
+    if per_row:
+        measured = _pairs(predicted, truth, parents)
+        rows = zip(*(measured[pair] for pair in zip(predicted, truth, strict=True)), strict=True)
+        result["rows"] = {name: list(map(float, values)) for name, values in zip(_NAMES, rows, strict=True)}
+    return result
+
+
+def _badness(measures: list[float]) -> tuple:
+    _, tree_error, lca_distance, *overlaps = measures
+    return tree_error, lca_distance, *(-overlap for overlap in overlaps)
 
 
 def _pairs(predicted: Sequence, labels: Sequence, parents: Mapping) -> dict[tuple, list[float]]:

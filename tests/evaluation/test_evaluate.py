@@ -7,6 +7,7 @@ import csv
 import html.parser
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,9 @@ from negation_clip.data.export import export_scenes
 from negation_clip.data.published import read_negbench_mcq, read_sugarcrepe
 from negation_clip.evaluation import Encoder, command
 from negation_clip.evaluation.command import run_evaluate
-from negation_clip.evaluation.tasks import flat
+from negation_clip.evaluation.intervals import interval
+from negation_clip.evaluation.loading import load_tasks
+from negation_clip.evaluation.tasks import Pictures, SceneTask, flat, picture_digest
 from negation_clip.evaluation.world import World, measure
 from negation_clip.metrics.pairs import SUGARCREPE_SUBSETS
 
@@ -188,7 +191,12 @@ def test_retrieval_at_chance_is_an_alarm_on_published_data(models, tmp_path):
     with pytest.raises(ValueError, match=r"negbench/gallery: .*not significantly above chance .* allow_chance=True"):
         run_evaluate("negbench", path, **given)
     assert not (tmp_path / "out/results.json").exists()
-    assert only(run_evaluate("negbench", path, allow_chance=True, **given))["n_evaluated"] == 100
+    accepted = only(run_evaluate("negbench", path, allow_chance=True, **given))
+    assert accepted["n_evaluated"] == 100 and "not significantly above chance" in accepted["notes"][0]
+    # what was measured when it was accepted is not accepted for ever
+    with pytest.raises(ValueError, match=r"negbench/gallery: .*not significantly above chance .*measured before"):
+        run_evaluate("negbench", path, **given)
+    assert only(run_evaluate("negbench", path, allow_chance=True, **given)) == accepted
 
 
 # --- pairs ---------------------------------------------------------------------------------------------------------
@@ -432,6 +440,113 @@ def test_caption_files_are_told_by_their_content(pictures, models, tmp_path):
         run_evaluate("retrieval", files[0], images=pictures, split="test", **given)
 
 
+def test_copies_of_a_picture_are_one(pictures, models, tmp_path):
+    (pictures / "1.png").write_bytes((pictures / "0.png").read_bytes())
+    rows = [[f"{i}.png", f"['a dog {i}']"] for i in range(6)]
+    path = write_csv(pictures / "g.csv", ["filepath", "captions"], *rows)
+    found = only(run_evaluate("negbench", path, model=models["clip"], output=tmp_path / "out"))
+    assert found["counts"]["n_images"] == 5 and found["counts"]["n_texts"] == found["n_evaluated"] == 6
+    encoder = Encoder(tiny_clip(), tiny_processor())
+    images = encoder.encode_images([str(pictures / f"{i}.png") for i in (0, 2, 3, 4, 5)])
+    scores = encoder.similarity(images, encoder.encode_texts([f"a dog {i}" for i in range(6)])).T
+    expected = metrics.retrieval(scores, [0, 0, 1, 2, 3, 4])
+    assert {key: found["scores"][key] for key in ("t2i_r1", "i2t_r1", "i2t_recall1")} == pytest.approx(
+        {key: expected[key] for key in ("t2i_r1", "i2t_r1", "i2t_recall1")}
+    )
+
+
+def test_what_retrieval_took_instead_is_never_the_right_picture(pictures, models, tmp_path):
+    rows = [[f"{i}.png", f"['a dog {i}']"] for i in range(6)]
+    path = write_csv(pictures / "g.csv", ["filepath", "captions"], *rows)
+    (task,), _ = load_tasks("negbench", [path])
+    encoder = Encoder(tiny_clip(), tiny_processor())
+    embeds = np.repeat(encoder.encode_images([str(pictures / "0.png")]), 6, axis=0)  # all tie
+    outcome = task.measure(encoder, Pictures(embeds, np.ones(6, dtype=bool)))
+    assert not any(outcome.right)
+    assert all(chosen != task.image_of(row) for row, chosen in zip(outcome.rows, outcome.chosen, strict=True))
+    outcome = task.measure(encoder, task.encode(encoder))
+    for row, right, chosen in zip(outcome.rows, outcome.right, outcome.chosen, strict=True):
+        assert right == (chosen == task.image_of(row))
+
+
+def test_a_constant_model_is_not_near_in_the_hierarchy(animals, models, tmp_path):
+    """All classes tie: the figures are those of the farthest class, whichever comes first."""
+    wordnet = write_wordnet(tmp_path / "dict")
+    found = only(
+        run_evaluate("hierarchy", animals, wordnet=wordnet, model=models["constant"], output=tmp_path / "out")
+    )["scores"]
+    # dog and car are 5 apart, and so are cat and car
+    assert (found["accuracy"], found["tie_rate"], found["tree_error"], found["lca_distance"]) == (0, 1, 5, 3)
+
+
+# --- intervals -----------------------------------------------------------------------------------------------------
+
+# What docs/evaluate.md says has none.
+WITHOUT_INTERVAL = re.compile(
+    r"(.*\.)?(chosen_wrong|text_only)\..*|(t2i|i2t)_recall\d+|presence\.auc|radius\.\w+\.std|coverage.*"
+)
+
+
+def test_every_figure_has_its_interval_or_is_said_to_have_none(exported, pictures, animals, models, tmp_path):
+    wordnet = write_wordnet(tmp_path / "dict")
+    questions = [
+        [f"{i}.png", f"dog {i}", "a cat", "no dog", "no cat", i % 4, ("hybrid", "x")[i % 2]] for i in range(6)
+    ]
+    write_csv(pictures / "mcq.csv", QUESTION, *questions)
+    captions = [[f"{i}.png", str([f"a dog {i}", f"a cat but no tree {i % 4}"])] for i in range(6)]
+    write_csv(pictures / "gallery.csv", ["filepath", "captions"], *captions)
+    runs = {
+        "negbench": ([pictures / "mcq.csv", pictures / "gallery.csv"], {}),
+        "sugarcrepe": ([exported / "composition"], {"images": exported}),
+        "vl-checklist": ([checklist(tmp_path / "vl")], {"limit": 5, "remap": {"VG_100K": str(pictures)}}),
+        "hierarchy": ([animals], {"wordnet": wordnet}),
+        "scenes": ([], {"size": 12}),
+    }
+    told = set()
+    for task, (data, options) in runs.items():
+        out = tmp_path / task
+        results = run_evaluate(task, data, model=[models["clip"], models["other"]], output=out, **options)
+        for file in (out / "parts").glob("*.json"):
+            part = json.loads(file.read_text("utf-8"))
+            scores = dict(flat(part["scores"]))
+            for name, samples in part["samples"].items():
+                assert interval(**samples)["mean"] == pytest.approx(scores[name], abs=1e-5), name
+                low, high = (part["intervals"][name][key] for key in ("low", "high"))
+                assert low - 1e-5 <= scores[name] <= high + 1e-5, name
+            without = set(scores) - set(part["intervals"])
+            assert not (wrong := [name for name in without if not WITHOUT_INTERVAL.fullmatch(name)]), wrong
+            told |= set(part["intervals"])
+        for test in results["tests"].values():
+            (change,) = test["differences"].values()
+            (first, _) = test["results"].values()
+            assert change["intervals"].keys() == first["intervals"].keys()
+    assert {"rsum", "macro_accuracy", "accuracy_by_kind.swap", "accuracy_by_group.Object/Size"} <= told
+    assert {"mean_per_class", "top5", "tree_error", "composition.replace", "negated_retrieval.rsum"} <= told
+    assert {"blind.strict_accuracy", "strip.rsum", "keep", "radius.image.mean", "exclusion.gallery_r1"} <= told
+
+
+def test_an_interval_of_a_mean_of_means():
+    rng = np.random.default_rng(0)
+    sizes, rates = (400, 100), (0.9, 0.5)
+    values = np.concatenate([rng.permutation(np.arange(n) < n * rate) for n, rate in zip(sizes, rates, strict=True)])
+    parts = np.repeat(["large", "small"], sizes)
+    found = interval(values, parts=parts)
+    # the variance of a mean of two means in closed form
+    expected = 1.96 * math.sqrt(sum(rate * (1 - rate) / n for n, rate in zip(sizes, rates, strict=True))) / 2
+    assert found["mean"] == pytest.approx(0.7)
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(expected, rel=0.1)
+    # rows that come twice in one group tell nothing new, rows that come twice without one seem to
+    twice = interval(np.repeat(values, 2), np.repeat(np.arange(500), 2), np.repeat(parts, 2))
+    alone = interval(np.repeat(values, 2), None, np.repeat(parts, 2))
+    assert twice["high"] - twice["low"] == pytest.approx(found["high"] - found["low"], rel=0.1)
+    assert alone["high"] - alone["low"] == pytest.approx((found["high"] - found["low"]) / math.sqrt(2), rel=0.1)
+    # one part is a plain mean
+    whole, plain = interval(values, parts=["all"] * 500), metrics.bootstrap_interval(values)
+    assert [whole[key] for key in ("low", "high")] == pytest.approx([plain[key] for key in ("low", "high")], abs=0.01)
+    with pytest.raises(ValueError, match=r"one entry per value \(500\)"):
+        interval(values, parts=["all"])
+
+
 # --- scenes --------------------------------------------------------------------------------------------------------
 
 
@@ -551,7 +666,9 @@ def test_results_say_what_they_are_of(exported, models, tmp_path):
     (test,) = results["tests"].values()
     assert test["data"]["n_total"] == 5 and test["data"]["limit"] == 5
     assert all(len(test["data"][key]) == 16 for key in ("file_sha256", "rows_sha256", "pictures_sha256"))
-    assert set(test["metrics"]) == {"negbench"}
+    assert set(test["metrics"]) == {"negbench", "summary", "evaluation", "queries"}
+    (found,) = test["results"].values()
+    assert found["measured_with"] == results["versions"]
     # the command that is written makes the same results
     words = results["command"].split()
     assert words[:3] == ["negation-clip", "evaluate", "negbench"]
@@ -609,6 +726,153 @@ def test_an_interrupted_run_goes_on(exported, models, tmp_path, monkeypatch):
     # another model beside them
     more = run_evaluate("negbench", data, output=out, model=[*given["model"], f"c={models['constant']}"])
     assert loaded[3:] == ["constant"] and list(more["models"]) == ["a", "b", "c"]
+
+
+def test_other_pictures_under_the_same_names_are_measured_anew(pictures, models, tmp_path):
+    rows = [[f"{i}.png", "a dog", "a cat", "no dog", "no cat", i % 4, "positive"] for i in range(6)]
+    path = write_csv(pictures / "mcq.csv", QUESTION, *rows)
+    whole = (pictures / "3.png").read_bytes()
+    (pictures / "3.png").write_bytes(b"broken")
+    given = {"model": models["clip"], "output": tmp_path / "out"}
+    broken = run_evaluate("negbench", path, **given)
+    assert only(broken)["n_bad_images"] == 1
+    (pictures / "3.png").write_bytes(whole)
+    with pytest.raises(FileExistsError, match=r"other pictures \(negbench/mcq\): .* changed.*--overwrite"):
+        run_evaluate("negbench", path, **given)
+    repaired = run_evaluate("negbench", path, overwrite=True, **given)
+    assert only(repaired)["n_bad_images"] == 0 and only(repaired)["coverage"] == 1
+    for i in range(6):
+        draw(pictures / f"{i}.png", 50 + i)
+    swapped = only(run_evaluate("negbench", path, overwrite=True, **given))
+    fresh = only(run_evaluate("negbench", path, **{**given, "output": tmp_path / "fresh"}))
+    assert swapped == fresh
+    old, new = (next(iter(one["tests"].values()))["data"] for one in (broken, repaired))
+    assert old["pictures_sha256"] != new["pictures_sha256"] and old["rows_sha256"] == new["rows_sha256"]
+
+
+def test_pictures_of_a_data_set_and_missing_ones_have_a_hash(animals, tmp_path):
+    files = [str(file) for file in sorted(animals.rglob("*.png"))]
+    features = Features({"picture": ImageFeature(decode=False)})
+
+    def digests():
+        column = Dataset.from_dict({"picture": files}, features=features)["picture"]
+        return [[picture_digest(images, i) for i in range(len(files))] for images in (files, column)]
+
+    before = digests()
+    assert before[0] == before[1] and len(set(before[0])) == len(files)
+    draw(Path(files[2]), 99)
+    Path(files[3]).unlink()
+    after = digests()
+    assert after[0] == after[1] and [a != b for a, b in zip(before[0], after[0], strict=True)].count(True) == 2
+    in_memory = [Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")]
+    assert picture_digest(in_memory, 0) != picture_digest(in_memory, 1)
+
+
+class Killed(BaseException):
+    """Nothing in the package may tidy up after it."""
+
+
+def killing(at):
+    """`command._write` that dies while, or right before, it writes a file."""
+    write = command._write
+
+    def dying(path, content):
+        if at == ("before", path.name) or (at == ("in", "part") and path.parent.name == "parts"):
+            if at[0] == "in":
+                path.with_name(f".{path.name}.partial").write_bytes(b'{"half')
+            raise Killed
+        if at == ("in", path.name):
+            path.with_name(f".{path.name}.partial").write_bytes(b'{"half')
+            raise Killed
+        write(path, content)
+
+    return dying
+
+
+KILLS = [
+    (("before", "run.json"), False),
+    (("before", "run.json"), True),
+    (("in", "run.json"), False),
+    (("in", "run.json"), True),
+    (("in", "part"), False),
+    (("in", "report.html"), True),
+    (("in", "results.json"), False),
+]
+
+
+def test_a_killed_run_stands_in_nobodys_way(pictures, models, tmp_path, monkeypatch):
+    rows = [[f"{i}.png", "a dog", "a cat", "no dog", "no cat", i % 4, "positive"] for i in range(6)]
+    path = write_csv(pictures / "mcq.csv", QUESTION, *rows)
+    for i, (at, overwrite) in enumerate(KILLS):
+        out = tmp_path / f"out{i}"
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(command, "_write", killing(at))
+            run_evaluate("negbench", path, model=models["clip"], output=out)
+        results = run_evaluate("negbench", path, model=models["clip"], output=out, overwrite=overwrite)
+        assert results == json.loads((out / "results.json").read_text("utf-8"))
+        assert not [file for file in out.rglob("*") if file.name.startswith(".")], at
+    # what is damaged otherwise is measured again, or said
+    (part,) = (out / "parts").iterdir()
+    part.write_text('{"half')
+    assert run_evaluate("negbench", path, model=models["clip"], output=out)["tests"] == results["tests"]
+    (out / "run.json").write_text('{"half')
+    with pytest.raises(FileExistsError, match="run.json is damaged: choose another --output, or --overwrite"):
+        run_evaluate("negbench", path, model=models["clip"], output=out)
+    run_evaluate("negbench", path, model=models["clip"], output=out, overwrite=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run.json", "results.json"])
+def test_a_run_that_the_system_kills_goes_on(exported, models, tmp_path, name):
+    out, arguments = tmp_path / "out", ["evaluate", "negbench", str(exported / "mcq.csv"), "--model", models["clip"]]
+    code = f"""
+import os, signal, sys
+from negation_clip import cli
+replace = os.replace
+def killed(source, target):
+    if os.path.basename(target) == {name!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+os.replace = killed
+cli.main(sys.argv[1:])
+"""
+    given = [*arguments, "--output", str(out)]
+    assert subprocess.run([sys.executable, "-c", code, *given], capture_output=True).returncode == -9
+    assert (out / f".{name}.partial").is_file() and cli.main(given) == 0
+    assert not (out / f".{name}.partial").exists() and (out / "results.json").is_file()
+
+
+def test_parts_say_what_they_were_measured_with(pictures, models, tmp_path):
+    rows = [[f"{i}.png", "a dog", "a cat", "no dog", "no cat", i % 4, "positive"] for i in range(6)]
+    path = write_csv(pictures / "mcq.csv", QUESTION, *rows)
+    given = {"model": models["clip"], "output": tmp_path / "out"}
+    assert only(run_evaluate("negbench", path, **given))["notes"] == []
+    (file,) = (tmp_path / "out/parts").iterdir()
+    part = json.loads(file.read_text("utf-8"))
+    part["measured_with"]["torch"] = "1.0"
+    file.write_text(json.dumps(part), "utf-8")
+    found = only(run_evaluate("negbench", path, **given))
+    assert found["notes"] == ["measured in an earlier run, with torch 1.0"]
+    assert found["measured_with"]["torch"] == "1.0"
+
+
+def test_a_change_of_what_computes_figures_is_another_measure(models, tmp_path, monkeypatch):
+    source = Path(command.__file__).parents[1]
+    names = [*command._COMPUTING, *command._READING, "data/images.py"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((source / name).read_bytes())
+    test = SceneTask("scenes/test", "test", 4)
+    # the hashes of this process are kept, so the function beneath is asked
+    monkeypatch.setattr(command, "_source_hashes", command._source_hashes.__wrapped__)
+    monkeypatch.setattr(command, "files", lambda package: tmp_path)
+    before = command._metric_versions(test)
+    for name in names[:-1]:
+        with open(tmp_path / name, "a") as file:
+            file.write("# changed\n")
+        after = command._metric_versions(test)
+        assert after != before, name
+        before = after
 
 
 def test_a_folder_of_something_else_is_refused(exported, models, tmp_path):
@@ -758,24 +1022,17 @@ def test_two_processes_write_what_one_does(exported, models, tmp_path):
     arguments = ["evaluate", "negbench", str(exported / "mcq.csv"), str(exported / "retrieval.csv")]
     arguments += ["--model", f"a={models['clip']}", "--batch-size", "3"]
     assert cli.main([*arguments, "--output", str(tmp_path / "one")]) == 0
-    launch = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--cpu",
-        "--num_processes",
-        "2",
-        "--num_machines",
-        "1",
-    ]
-    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    config = Path(__file__).parents[2] / "trainers/accelerate_configs/ddp_cpu.yaml"
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
+    launch += ["--main_process_port", "0"]
     process = subprocess.run(
         [*launch, "-m", "negation_clip.cli", *arguments, "--output", str(tmp_path / "two")],
         capture_output=True,
         text=True,
     )
     assert process.returncode == 0, process.stderr
-    assert process.stdout.count("written to") == 1
+    assert process.stdout.count("written to") == 1  # and not one for each process, which would not share anything
+    assert process.stderr.count("Loading weights: 100%") == 2, process.stderr
     one, two = (json.loads((tmp_path / name / "results.json").read_text("utf-8")) for name in ("one", "two"))
     assert one["models"] == two["models"]
     for name, test in one["tests"].items():

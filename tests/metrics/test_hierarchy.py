@@ -88,6 +88,28 @@ def test_the_best_class_is_predicted():
     assert found == hierarchical([NAMES[i] for i in scores.argmax(1)], [NAMES[i] for i in labels], PARENTS)
 
 
+def test_a_tie_is_lost_whatever_the_order_of_the_classes():
+    names = ["poodle", "collie", "cat", "car"]
+    rng = np.random.default_rng(2)
+    scores, labels = rng.integers(0, 3, size=(80, 4)).astype(float), rng.integers(4, size=80)
+    found = hierarchical_zero_shot(scores, labels, names, TREE)
+    assert found["accuracy"] == zero_shot(scores, labels)["accuracy"]
+    for order in ([3, 2, 1, 0], [1, 3, 0, 2]):
+        place = np.argsort(order)
+        turned = hierarchical_zero_shot(scores[:, order], place[labels], [names[i] for i in order], TREE)
+        assert turned == pytest.approx(found)
+    # by hand: the farthest of the classes at the top
+    each = [
+        max(hierarchical([names[i]], [names[label]], TREE)["tree_error"] for i in np.flatnonzero(row == row.max()))
+        for row, label in zip(scores, labels, strict=True)
+    ]
+    assert found["tree_error"] == pytest.approx(np.mean(each))
+    constant = hierarchical_zero_shot(np.zeros((4, 4)), range(4), names, TREE)
+    assert (constant["accuracy"], constant["tree_error"]) == (0, (4 + 4 + 3 + 4) / 4)
+    rows = hierarchical_zero_shot(scores, labels, names, TREE, per_row=True)["rows"]
+    assert {name: np.mean(values) for name, values in rows.items()} == pytest.approx({k: found[k] for k in rows})
+
+
 def test_bad_input():
     with pytest.raises(ValueError, match="equal lengths, got 1 and 2"):
         hierarchical(["cat"], ["cat", "dog"], TREE)
