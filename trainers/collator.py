@@ -12,6 +12,8 @@ import torch
 from negation_clip.data.images import image_name, load_image
 from negation_clip.modeling.backbone_families import FAMILIES, BackboneFamily
 
+from .faults import MISSING_PICTURE, BadRowsError, Fault, caption_faults, describe, picture_kind
+
 ROLES = ("positive", "negated_positive", "negative")
 IMAGES = ("image", "negative_image")
 REFERENCES = (
@@ -64,10 +66,9 @@ def check_captions(texts: Sequence, source: str) -> None:
     Raises:
         ValueError: naming the first row that holds no text, and how many there are.
     """
-    bad = [row for row, text in enumerate(texts) if not isinstance(text, str) or not text.strip()]
-    if bad:
+    if bad := caption_faults(texts, source):
         raise ValueError(
-            f"{source}: {len(bad)} of {len(texts)} rows hold no caption; row {bad[0]} holds {texts[bad[0]]!r}"
+            f"{source}: {len(bad)} of {len(texts)} rows hold no caption; row {bad[0].row} holds {bad[0].what}"
         )
 
 
@@ -103,22 +104,20 @@ class QuadrupletCollator:
             family that reads it, `{role}_attention_mask` `(B, L)`; and concept ids `(B, K)` int64 padded with -1.
 
         Raises:
-            ValueError: a missing column, an empty caption, pictures that cannot be opened (named and counted), an
-                image processor of another family, or concept ids that are no list.
+            BadRowsError: a `ValueError`: empty captions, or pictures that are missing or cannot be opened; all of them
+                are named and counted.
+            ValueError: a missing column, an image processor of another family, or concept ids that are no list.
             TypeError: an entry that is no picture.
         """
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        check_columns(columns, "the batch")
+        columns = self.read(rows)
         batch: dict[str, torch.Tensor] = {}
         for role in ROLES:
-            check_captions(columns[role], f"the batch's column {role!r}")
             tokens = self.family.tokenize(self.processor.tokenizer, columns[role], self.max_length)
             batch |= {f"{role}_{name}": values for name, values in tokens.items()}
         for name in IMAGES:
             if name in columns and f"{name}_features" not in columns:
-                pictures = _open(columns[name], name)
                 prefix = name.removesuffix("image")
-                batch |= {f"{prefix}{key}": values for key, values in self._pixels(pictures).items()}
+                batch |= {f"{prefix}{key}": values for key, values in self._pixels(columns[name]).items()}
         for name in (*(f"{name}_features" for name in IMAGES), *REFERENCES):
             if name in columns:
                 batch[name] = torch.from_numpy(np.asarray(columns[name], dtype=np.float32))
@@ -126,6 +125,29 @@ class QuadrupletCollator:
             if name in columns:
                 batch[name] = _padded(columns[name], name)
         return batch
+
+    def read(self, rows: list[dict]) -> dict[str, list]:
+        """The columns of a batch, checked, with the pictures opened.
+
+        Args:
+            rows (`list[dict]`): as for a call.
+
+        Returns:
+            `dict[str, list]`: RGB pictures in the columns of pictures, unless there are features in place of them.
+
+        Raises:
+            BadRowsError, ValueError, TypeError: see [`QuadrupletCollator.__call__`].
+        """
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        check_columns(columns, "the batch")
+        faults = [fault for role in ROLES for fault in caption_faults(columns[role], role)]
+        for name in IMAGES:
+            if name in columns and f"{name}_features" not in columns:
+                columns[name], bad = open_pictures(columns[name], name)
+                faults += bad
+        if faults:
+            raise BadRowsError(describe(faults, len(rows)), faults)
+        return columns
 
     def _pixels(self, pictures: list) -> dict[str, torch.Tensor]:
         processor = self.processor.image_processor
@@ -138,20 +160,32 @@ class QuadrupletCollator:
         return {name: pixels[name] for name in self.family.image_inputs}
 
 
-def _open(images: list, column: str) -> list:
-    pictures, bad = [], []
-    for row in range(len(images)):
+def open_pictures(images: list, column: str) -> tuple[list, list[Fault]]:
+    """Open the pictures of a batch.
+
+    Args:
+        images (`list`): paths, PIL images, undecoded entries, or `None` where there is none.
+        column (`str`): the column that they are from.
+
+    Returns:
+        `tuple`: RGB pictures, and what is wrong with those that are not among them.
+
+    Raises:
+        TypeError: an entry of another type.
+    """
+    pictures, faults = [], []
+    for row, image in enumerate(images):
+        if image is None or (isinstance(image, dict) and image.get("path") is image.get("bytes") is None):
+            faults.append(Fault(row, column, MISSING_PICTURE, f"row {row}: there is no picture"))
+            continue
         try:
             pictures.append(load_image(images, row))
         except TypeError:
             raise
         except Exception as error:  # decoders raise all kinds of errors on a corrupt file
-            bad.append(f"\n  {image_name(images, row, error)}: {getattr(error, 'strerror', None) or error}")
-    if bad:
-        raise ValueError(
-            f"{len(bad)} of the batch's {len(images)} entries of {column!r} cannot be opened:{''.join(bad)}"
-        )
-    return pictures
+            reason = getattr(error, "strerror", None) or error
+            faults.append(Fault(row, column, picture_kind(error), f"{image_name(images, row, error)}: {reason}"))
+    return pictures, faults
 
 
 def _padded(lists: list[list[int]], column: str) -> torch.Tensor:

@@ -71,7 +71,7 @@ class GradientCache:
     Args:
         model (`nn.Module`): called with the inputs it returns a `ModelOutput`, of which the fields `*_embeds` `(B, d)`
             are cached. It may be wrapped in DistributedDataParallel, whose processes may have different numbers of
-            chunks.
+            chunks if `backward` is given its `no_sync`.
         inputs: as [`split_rows`] takes them, with a row i of all tensors for a row i of all embeddings.
         chunk_size (`int`): rows that pass the towers at a time.
 
@@ -93,7 +93,12 @@ class GradientCache:
 
         Returns:
             `dict[str, torch.Tensor]`: `(B, d)` by the name of the field.
+
+        Raises:
+            RuntimeError: called twice.
         """
+        if self._states:
+            raise RuntimeError("embed was called already: make a GradientCache for each batch")
         outputs = []
         for chunk in self.chunks:
             self._states.append(_RandomState(chunk))
@@ -110,7 +115,12 @@ class GradientCache:
 
         Args:
             no_sync: a context in which the processes do not exchange gradients. All but the last chunk are in it.
+
+        Raises:
+            RuntimeError: no loss of the embeddings has been differentiated.
         """
+        if not self._states or all(value.grad is None for value in self.embeds.values()):
+            raise RuntimeError("call embed, and backward of a loss of its embeddings, before this")
         last = len(self.chunks) - 1
         for number, (chunk, state) in enumerate(zip(self.chunks, self._states, strict=True)):
             rows = slice(number * self.chunk_size, (number + 1) * self.chunk_size)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .collator import _open, check_captions
+from .collator import open_pictures
+from .faults import BadRowsError, Fault, caption_faults, describe
 
 _PARTS = (("image", "text", ""), ("box_image", "box_text", "box_"))
 
@@ -41,25 +42,13 @@ class GroundedCollator:
             int64, and, of rows with boxes, the same with the prefix `box_` (texts are padded to their own longest).
 
         Raises:
-            ValueError: a row that lacks something, an empty text, or pictures that cannot be opened (named, counted).
+            BadRowsError: a `ValueError`: rows without picture or text, empty texts, or pictures that cannot be opened;
+                all of them are named and counted.
+            ValueError: a row that lacks a column, or its box.
             TypeError: an entry that is no picture.
         """
         batch: dict[str, torch.Tensor] = {}
-        for image, text, prefix in _PARTS:
-            held = [{image, text} & {name for name in row if row[name] is not None} for row in rows]
-            if prefix and not (self.boxes and any(held)):
-                continue
-            for row, found in enumerate(held):
-                if len(found) < 2:
-                    named = f" (key {rows[row]['key']!r})" if "key" in rows[row] else ""
-                    raise ValueError(
-                        f"row {row}{named} of the batch needs {image!r} and {text!r}; it holds "
-                        f"{', '.join(map(repr, rows[row])) or 'nothing'}"
-                        + ("; a batch has a box in every row or in none" if prefix else "")
-                    )
-            texts = [row[text] for row in rows]
-            check_captions(texts, f"the batch's column {text!r}")
-            pictures = _open([row[image] for row in rows], image)
+        for prefix, (pictures, texts) in self.read(rows).items():
             batch[f"{prefix}pixel_values"] = picture_tensor(pictures, self.processor.image_processor)
             tokens = self.processor.tokenizer(
                 texts, padding="longest", truncation=True, max_length=self.max_length, return_tensors="pt"
@@ -67,6 +56,60 @@ class GroundedCollator:
             for name in ("input_ids", "attention_mask"):
                 batch[f"{prefix}{name}"] = tokens[name]
         return batch
+
+    def read(self, rows: list[dict]) -> dict[str, tuple[list, list[str]]]:
+        """Pictures, opened, and texts of a batch, checked.
+
+        Args:
+            rows (`list[dict]`): as for a call.
+
+        Returns:
+            `dict`: by prefix, `""` and `"box_"` where there are boxes, RGB pictures and texts.
+
+        Raises:
+            BadRowsError, ValueError, TypeError: see [`GroundedCollator.__call__`].
+        """
+        parts: dict[str, tuple[list, list[str]]] = {}
+        faults: list[Fault] = []
+        lacking = ""
+        for image, text, prefix in _PARTS:
+            held = [{image, text} & {name for name in row if row[name] is not None} for row in rows]
+            if prefix and not (self.boxes and any(held)):
+                continue
+            for row, found in enumerate(held):
+                if len(found) == 2:
+                    continue
+                named = f" (key {rows[row]['key']!r})" if "key" in rows[row] else ""
+                message = (
+                    f"row {row}{named} of the batch needs {image!r} and {text!r}; it holds "
+                    f"{', '.join(map(repr, rows[row])) or 'nothing'}"
+                    + ("; a batch has a box in every row or in none" if prefix else "")
+                )
+                if prefix or not {image, text} <= set(rows[row]):
+                    raise ValueError(message)
+                lacking = lacking or f"{message}, and one of them is None"
+            texts = [row[text] for row in rows]
+            faults += caption_faults(texts, text)
+            pictures, bad = open_pictures([row[image] for row in rows], image)
+            faults += bad
+            parts[prefix] = pictures, texts
+        if faults:
+            raise BadRowsError(lacking or describe(faults, len(rows)), faults)
+        return parts
+
+    def count_cut(self, rows: list[dict]) -> tuple[int, int]:
+        """How many texts there are, and how many of them are longer than `max_length` tokens.
+
+        Args:
+            rows (`list[dict]`): good ones.
+
+        Returns:
+            `tuple[int, int]`
+        """
+        tokenizer, limit = self.processor.tokenizer, self.max_length or self.processor.tokenizer.model_max_length
+        names = ["text", "box_text"] if self.boxes else ["text"]
+        texts = [row[name] for row in rows for name in names if row.get(name) is not None]
+        return len(texts), sum(len(ids) > limit for ids in tokenizer(texts, verbose=False)["input_ids"])
 
 
 def picture_tensor(pictures: list, processor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,15 @@ from negation_clip.modeling.objectives import GatheredRows
 
 from .collator import IMAGES, REFERENCES, ROLES, QuadrupletCollator, check_captions, check_columns
 from .contrastive import ContrastiveTrainer, ContrastiveTrainingArguments
+from .faults import (
+    MISSING_PICTURE,
+    ROW_ID,
+    UNREADABLE_PICTURE,
+    Fault,
+    SkippedRows,
+    caption_faults,
+    find_faults,
+)
 
 
 @dataclass
@@ -30,7 +41,7 @@ class HanClipTrainingArguments(ContrastiveTrainingArguments):
     `per_device_train_batch_size=64`, `learning_rate=1e-3` (LoRA), `lr_scheduler_type="cosine"`, `warmup_steps=0.05`.
 
     Args:
-        max_length, loss_chunk_size (`int`, *optional*): see [`ContrastiveTrainingArguments`].
+        max_length, loss_chunk_size (`int`, *optional*), bad_rows (`str`): see [`ContrastiveTrainingArguments`].
         cache_image_features (`bool`): embed the pictures once if the image tower is frozen, instead of at every step.
             Exact as long as nothing in the image path is random; needs the features of the whole data set in memory.
         feature_cache_dir (`str`, *optional*): folder that keeps those features between runs, by model and pictures.
@@ -62,21 +73,31 @@ class HanClipTrainer(ContrastiveTrainer):
         processor (`ProcessorMixin`): the backbone's processor; saved with the checkpoints.
         train_dataset (`datasets.Dataset`, *optional*): rows as [`QuadrupletCollator`] takes them.
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*): likewise.
+        skipped (`SkippedRows`, *optional*): what has been left out of the data already.
         kwargs: passed to `transformers.Trainer`. `compute_metrics` gets `predictions`, the embeddings of I, P, P' and
             N, each `(n, d)` with their norm, in the order of the data set.
 
     Raises:
-        ValueError: a column missing (named, with what was found), an empty caption, a corrupt image (path), or fewer
-            rows than a step needs.
-        FileNotFoundError: images missing (paths and count).
+        ValueError: a column missing (named, with what was found), fewer good rows than a step needs, or more than half
+            of the rows bad; with `bad_rows="error"` an empty caption or a corrupt image (path).
+        FileNotFoundError: with `bad_rows="error"`, images missing (paths and count).
+        FloatingPointError: in training, a loss that is not finite, naming its terms, the step and the rows.
     """
 
     _tag_names = ["negation-clip", "hanclip"]
     _embeds = ("image_embeds", "positive_embeds", "negated_positive_embeds", "negative_embeds")
 
     def __init__(
-        self, model, args: HanClipTrainingArguments, processor, train_dataset=None, eval_dataset=None, **kwargs
+        self,
+        model,
+        args: HanClipTrainingArguments,
+        processor,
+        train_dataset=None,
+        eval_dataset=None,
+        skipped: SkippedRows | None = None,
+        **kwargs,
     ):
+        skipped = skipped or SkippedRows()
         self.hanclip: HanClipModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.family = family_of(self.hanclip.config)
         encoder = Encoder(
@@ -86,32 +107,46 @@ class HanClipTrainer(ContrastiveTrainer):
             max_length=args.max_length,
             progress=False if args.disable_tqdm else None,
             cache_dir=args.feature_cache_dir,
-            on_bad_image="raise",
+            on_bad_image="raise" if args.bad_rows == "error" else "report",
         )
+        collator = QuadrupletCollator(processor, encoder.max_length, self.family)
         if train_dataset is not None:
-            train_dataset = self._prepare(train_dataset, encoder, args, "train_dataset")
+            train_dataset = self._prepare(train_dataset, encoder, args, "train_dataset", skipped)
             rows = args.train_batch_size * args.world_size
             if args.dataloader_drop_last and len(train_dataset) < rows:
                 raise ValueError(f"train_dataset has {len(train_dataset)} rows, fewer than the {rows} of one batch")
         if isinstance(eval_dataset, dict):
             eval_dataset = {
-                name: self._prepare(dataset, encoder, args, f"eval_dataset[{name!r}]")
+                name: self._prepare(dataset, encoder, args, f"eval_dataset[{name!r}]", skipped, collator)
                 for name, dataset in eval_dataset.items()
             }
         elif eval_dataset is not None:
-            eval_dataset = self._prepare(eval_dataset, encoder, args, "eval_dataset")
+            eval_dataset = self._prepare(eval_dataset, encoder, args, "eval_dataset", skipped, collator)
         super().__init__(
             model=model,
             args=args,
-            data_collator=QuadrupletCollator(processor, encoder.max_length, self.family),
+            data_collator=collator,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processor,
+            skipped=skipped,
             **kwargs,
         )
 
-    def _prepare(self, dataset, encoder: Encoder, args: HanClipTrainingArguments, source: str):
-        """Checks the columns, counts captions over the context, and embeds the pictures if their tower is frozen."""
+    def _prepare(
+        self,
+        dataset,
+        encoder: Encoder,
+        args: HanClipTrainingArguments,
+        source: str,
+        skipped: SkippedRows,
+        collator: QuadrupletCollator | None = None,
+    ):
+        """Checks the columns, leaves out bad rows, counts cut captions, embeds pictures if their tower is frozen.
+
+        Pictures that are not embedded are opened by the training; by an evaluation, which gives a `collator`, now, so
+        that it is always one of the same rows.
+        """
         from datasets import Image
 
         weights = self.hanclip.config.term_weights
@@ -123,9 +158,13 @@ class HanClipTrainer(ContrastiveTrainer):
         }
         needed = dict.fromkeys(name for term, names in needs.items() if weights[term] for name in names)
         check_columns(dataset.column_names, source, list(needed))
-        for role in ROLES:
-            check_captions(dataset[role], f"{source}, column {role!r}")
-        encoder.report_truncation([text for role in ROLES for text in dataset[role]])
+        if args.bad_rows == "error":
+            for role in ROLES:
+                check_captions(dataset[role], f"{source}, column {role!r}")
+        else:
+            dataset = without_bad_captions(dataset, source, skipped)
+        texts = [text for role in ROLES for text in dataset[role]]
+        skipped.count_cut(source, len(texts), *encoder.report_truncation(texts))
         if not weights["exclusion"] and "negative_image" in dataset.column_names:
             dataset = dataset.remove_columns("negative_image")  # it would be encoded for nothing
         columns = [column for column in IMAGES if column in dataset.column_names]
@@ -134,8 +173,17 @@ class HanClipTrainer(ContrastiveTrainer):
                 # Undecoded, so that a bad file can be named.
                 dataset = dataset.cast_column(column, Image(decode=False))
         if not (columns and args.cache_image_features and self._image_tower_is_frozen()):
-            return dataset
-        features = {f"{column}_features": encoder.encode_images(list(dataset[column])) for column in columns}
+            if args.bad_rows == "error" or collator is None:
+                return dataset
+            return without_rows(dataset, find_faults(dataset, collator), source, skipped)
+        features, faults = {}, []
+        for column in columns:
+            features[f"{column}_features"] = encoder.encode_images(list(dataset[column]))
+            faults += [_picture_fault(bad, column) for bad in encoder.bad_images]
+        if faults:
+            good = np.setdiff1d(np.arange(len(dataset)), [fault.row for fault in faults])
+            features = {name: values[good] for name, values in features.items()}
+            dataset = without_rows(dataset, faults, source, skipped)
         return _WithFeatures(dataset.remove_columns(columns), features)
 
     def _image_tower_is_frozen(self) -> bool:
@@ -160,6 +208,52 @@ class HanClipTrainer(ContrastiveTrainer):
 
     def _state_logs(self) -> dict[str, float]:
         return {"logit_scale": self.hanclip.logit_scale.exp().item()}
+
+
+def without_bad_captions(dataset, source: str, skipped: SkippedRows):
+    """Quadruplets without the rows of which a caption is empty, or no text.
+
+    Args:
+        dataset (`datasets.Dataset`): the rows.
+        source (`str`): what to call it in the report.
+        skipped (`SkippedRows`): counts what is left out.
+
+    Returns:
+        `datasets.Dataset`: see [`without_rows`].
+
+    Raises:
+        ValueError: more than half of the rows are bad.
+    """
+    faults = [fault for role in ROLES for fault in caption_faults(dataset[role], role)]
+    return without_rows(dataset, faults, source, skipped)
+
+
+def without_rows(dataset, faults: list[Fault], source: str, skipped: SkippedRows):
+    """A data set without its bad rows; the others keep their numbers in the column `row_id`.
+
+    Args:
+        dataset (`datasets.Dataset`): the rows.
+        faults (`list[Fault]`): what is wrong with the bad ones.
+        source (`str`): what to call the data set in the report.
+        skipped (`SkippedRows`): counts what is left out.
+
+    Returns:
+        `datasets.Dataset`: as it was, if there are none.
+
+    Raises:
+        ValueError: more than half of the rows are bad.
+    """
+    if not faults:
+        return dataset
+    if ROW_ID not in dataset.column_names:
+        dataset = dataset.add_column(ROW_ID, list(range(len(dataset))))
+    return dataset.select(skipped.leave_out(faults, len(dataset), source, dataset[ROW_ID]))
+
+
+def _picture_fault(bad, column: str) -> Fault:
+    """What the encoder says of a bad picture, of which it gives the reason in words."""
+    missing = bad.reason == os.strerror(errno.ENOENT) or bad.reason.startswith("there is no picture")
+    return Fault(bad.row, column, MISSING_PICTURE if missing else UNREADABLE_PICTURE, f"{bad.name}: {bad.reason}")
 
 
 class Stopwatch(TrainerCallback, ExportableState):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from accelerate.utils import gather_object
+from torch.utils.data import DataLoader, IterableDataset, Subset
 from transformers import TrainerCallback
 
 from negation_clip.data.grounded import GroundedPairs
 from negation_clip.modeling.modeling_phyclip import PhyClipModel
 
 from .contrastive import ContrastiveTrainer, ContrastiveTrainingArguments
+from .faults import NotingCollator, SkippedRows, find_faults
 from .grounded_collator import GroundedCollator
 
 EMBEDS = ("image_embeds", "text_embeds", "box_image_embeds", "box_text_embeds")
@@ -25,12 +28,12 @@ class PhyClipTrainingArguments(ContrastiveTrainingArguments):
 
     Differs in its defaults: `remove_unused_columns=False` (the collator needs the raw columns),
     `dataloader_drop_last=True` (a smaller last batch has fewer negatives; an evaluation keeps all rows nevertheless),
-    `logging_nan_inf_filter=False` (a loss that is not finite ends the run), `per_device_train_batch_size=128`, and the
+    `per_device_train_batch_size=128`, and the
     optimizer of the paper: `learning_rate=5e-4`, `adam_beta2=0.98`, `weight_decay=0.2`,
     `lr_scheduler_type="cosine"`; `warmup_steps=0.05`, a share.
 
     Args:
-        max_length, loss_chunk_size (`int`, *optional*): see [`ContrastiveTrainingArguments`].
+        max_length, loss_chunk_size (`int`, *optional*), bad_rows (`str`): see [`ContrastiveTrainingArguments`].
         use_boxes (`bool`, *optional*): train with the boxes that the rows hold, as is the default; without, as MERU is
             trained, they are left out.
         published_weight_decay (`bool`): let weight decay reach what it reaches in the published code; see
@@ -46,7 +49,6 @@ class PhyClipTrainingArguments(ContrastiveTrainingArguments):
     weight_decay: float = field(default=0.2, metadata={"help": "weight decay, of weights alone"})
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "shape of the learning rate"})
     warmup_steps: float = field(default=0.05, metadata={"help": "steps, or below 1 share of steps, of warm-up"})
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "hide losses that are not finite"})
     use_boxes: bool | None = field(default=None, metadata={"help": "train with the boxes that the rows hold"})
     published_weight_decay: bool = field(
         default=False, metadata={"help": "decay gains, biases, curvatures and scales, as the published code does"}
@@ -71,12 +73,14 @@ class PhyClipTrainer(ContrastiveTrainer):
             with `set_epoch` is told the epoch. `GroundedPairs` needs an `epoch_size`, without which neither the number
             of steps of each process nor the place to go on from would be known.
         eval_dataset (`Dataset` or `dict[str, Dataset]`, *optional*): likewise, but for `GroundedPairs`.
+        skipped (`SkippedRows`, *optional*): what has been left out of the data already.
         kwargs: passed to `transformers.Trainer`. `compute_metrics` gets `predictions`, the embeddings of images and
             texts and, if there are boxes, of boxes and phrases, each `(n, d)`, in the order of the data set.
 
     Raises:
-        ValueError: fewer rows than a step needs; `GroundedPairs` that do not fit the processes.
-        FloatingPointError: in training, a loss that is not finite, naming its terms and the step.
+        ValueError: fewer rows than a step needs; `GroundedPairs` that do not fit the processes; more than half of the
+            rows bad, or with `bad_rows="error"` one.
+        FloatingPointError: in training, a loss that is not finite, naming its terms, the step and the rows.
     """
 
     _tag_names = ["negation-clip", "phyclip"]
@@ -84,7 +88,14 @@ class PhyClipTrainer(ContrastiveTrainer):
     _forward_options = {"return_logits": False}
 
     def __init__(
-        self, model, args: PhyClipTrainingArguments, processor, train_dataset=None, eval_dataset=None, **kwargs
+        self,
+        model,
+        args: PhyClipTrainingArguments,
+        processor,
+        train_dataset=None,
+        eval_dataset=None,
+        skipped: SkippedRows | None = None,
+        **kwargs,
     ):
         if isinstance(train_dataset, GroundedPairs):
             _check_grounded(train_dataset, args)
@@ -93,6 +104,15 @@ class PhyClipTrainer(ContrastiveTrainer):
             if args.dataloader_drop_last and len(train_dataset) < rows:
                 raise ValueError(f"train_dataset has {len(train_dataset)} rows, fewer than the {rows} of one batch")
         collator = GroundedCollator(processor, args.max_length, boxes=args.use_boxes is not False)
+        skipped = skipped or SkippedRows()
+        if args.bad_rows == "skip":
+            if isinstance(eval_dataset, dict):
+                eval_dataset = {
+                    name: _good_rows(data, collator, f"eval_dataset[{name!r}]", skipped)
+                    for name, data in eval_dataset.items()
+                }
+            else:
+                eval_dataset = _good_rows(eval_dataset, collator, "eval_dataset", skipped)
         super().__init__(
             model=model,
             args=args,
@@ -100,6 +120,7 @@ class PhyClipTrainer(ContrastiveTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processor,
+            skipped=skipped,
             **kwargs,
         )
         self.add_callback(_TellEpoch(train_dataset))
@@ -124,31 +145,32 @@ class PhyClipTrainer(ContrastiveTrainer):
             data,
             batch_size=self._train_batch_size,
             drop_last=True,
-            collate_fn=self.data_collator,
+            collate_fn=NotingCollator(self.data_collator, args.bad_rows),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory and torch.accelerator.is_available(),
             persistent_workers=args.dataloader_persistent_workers,
             prefetch_factor=args.dataloader_prefetch_factor,
         )
 
-    def _record(self, outputs, inputs, mode: str) -> None:
-        if mode == "train" and not torch.isfinite(outputs.loss):
-            raise FloatingPointError(self._what_is_not_finite(outputs, inputs))
-        super()._record(outputs, inputs, mode)
+    def read_from_shards(self) -> dict:
+        """What all processes have read of `GroundedPairs` in this session; all must ask.
 
-    def _what_is_not_finite(self, outputs, inputs) -> str:
-        def names(tensors) -> str:
-            return ", ".join(name for name, value in tensors if not torch.isfinite(value).all()) or "none"
+        Returns:
+            `dict`: `read`, `given` and `skipped`, see `GroundedPairs.report`.
+        """
+        reports = [self.train_dataset.report()]
+        reports = gather_object(reports) if self._gathers else reports
+        skipped = sum((Counter(report["skipped"]) for report in reports), Counter())
+        return {name: sum(report[name] for report in reports) for name in ("read", "given")} | {
+            "skipped": dict(skipped)
+        }
 
-        embeds = ((name.removesuffix("_embeds"), outputs.get(name)) for name in EMBEDS)
-        parameters = [name for name, value in self.model.named_parameters() if not torch.isfinite(value).all()]
-        first = f", the first {parameters[0]}" if parameters else ""
-        return (
-            f"the loss of step {self.state.global_step + 1} is {outputs.loss.item()}. Not finite are its terms: "
-            f"{names(outputs.loss_terms.items())}; embeddings: {names((n, e) for n, e in embeds if e is not None)}; "
-            f"inputs: {names((n, v) for n, v in inputs.items() if torch.is_tensor(v))}; "
-            f"parameters: {len(parameters)}{first}. A lower learning rate or a longer warm-up may help"
-        )
+    def skipped_rows(self) -> dict:
+        """What was left out of the data, see [`SkippedRows.report`]; `shards` has the reasons of `GroundedPairs`."""
+        report = super().skipped_rows()
+        if isinstance(self.train_dataset, GroundedPairs) and (skipped := self.read_from_shards()["skipped"]):
+            report["shards"] = {"left_out": skipped, "examples": []}
+        return report
 
     def _state_logs(self) -> dict[str, float]:
         return {**geometry_logs(self.model), "seconds": round(self.seconds, 2)}
@@ -201,6 +223,14 @@ def geometry_logs(model) -> dict[str, float]:
         logs[f"{side}_scale_mean"] = scales.exp().mean().item()
         logs[f"{side}_scale_at_bound"] = (scales >= 0).float().mean().item()
     return logs
+
+
+def _good_rows(dataset, collator: GroundedCollator, source: str, skipped: SkippedRows):
+    """An evaluation's data without bad rows, so that it is always one of the same rows."""
+    if dataset is None or isinstance(dataset, IterableDataset):
+        return dataset
+    faults = find_faults(dataset, collator)
+    return Subset(dataset, skipped.leave_out(faults, len(dataset), source)) if faults else dataset
 
 
 def _check_grounded(data: GroundedPairs, args: PhyClipTrainingArguments) -> None:

@@ -6,18 +6,27 @@
 
 The second starts two processes only where there is MPI (`--mpirun_hostfile`), else one; the third starts two on CPUs,
 as torchrun does.
-Writes `adapter/` (LoRA and geometry), `model/` (merged, with processor; loads with `AutoModel`) and
-`training_log.json` into the output folder.
+Writes `adapter/` (LoRA and geometry), `model/` (merged, with processor; loads with `AutoModel`), `training_log.json`,
+`run.json` (options, code, environment, results) and `training.png` (curves) into the output folder.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from negation_clip.trainers.runs import check_output, prepare_output, run_script, warn_of_lost_processes
+from negation_clip.trainers.runs import (
+    RUN_FILE,
+    check_output,
+    describe_run,
+    last_results,
+    plot_curves,
+    prepare_output,
+    run_script,
+    warn_of_lost_processes,
+    write_json,
+)
 
 
 @dataclass
@@ -109,15 +118,17 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
 
     Returns:
         `dict`: `model` and `adapter` (paths), `seconds` of training over all sessions of a run that was resumed,
-        `steps`, `log`.
+        `steps`, `skipped` (rows left out and captions cut, see `SkippedRows.report`), `log`.
 
     Raises:
         ValueError: unusable data or options (named); an output folder of another run without `overwrite` or `resume`.
-        FileNotFoundError: data or images that do not exist (paths and count).
+        FileNotFoundError: data that do not exist; with `bad_rows="error"` images (paths and count).
+        FloatingPointError: a loss that is not finite.
+        OSError: a checkpoint that cannot be written.
     """
     from transformers import set_seed
-    from transformers.trainer_utils import get_last_checkpoint
 
+    from negation_clip.trainers.faults import SkippedRows, last_checkpoint
     from negation_clip.trainers.hanclip_trainer import HanClipTrainer, Stopwatch, seconds_until
     from negation_clip.trainers.lora import add_lora
 
@@ -125,10 +136,11 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     if args.process_index == 0:
         check_output(out, arguments.overwrite, arguments.resume)
     warn_of_lost_processes(args.world_size)
-    checkpoint = get_last_checkpoint(str(out)) if arguments.resume and out.exists() else None
+    checkpoint = last_checkpoint(out, warn=args.process_index == 0) if arguments.resume else None
     set_seed(args.seed)
     model, processor, calibrated = load_model(arguments)
-    train, evaluation = load_data(arguments, args, model, processor)
+    skipped = SkippedRows()
+    train, evaluation = load_data(arguments, args, model, processor, skipped)
     # Only now, so that a mistake in the options or the data costs no earlier run.
     with args.main_process_first(local=False, desc="output folder"):
         if args.process_index == 0:
@@ -145,9 +157,11 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         arguments.lora_embeddings,
         arguments.lora_embedding_scale,
     )
-    trainer = HanClipTrainer(peft_model, args, processor, train_dataset=train, eval_dataset=evaluation)
+    trainer = HanClipTrainer(peft_model, args, processor, train, evaluation, skipped)
     before = seconds_until(checkpoint)
     trainer.add_callback(Stopwatch(before))
+    if trainer.is_world_process_zero():
+        write_json(out / RUN_FILE, describe_run(dataclasses.asdict(arguments), args))
     result = trainer.train(resume_from_checkpoint=checkpoint)
     paths = {"adapter": str(out / "adapter"), "model": str(out / "model")}
     if trainer.is_world_process_zero():
@@ -164,10 +178,14 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         "arguments": dataclasses.asdict(arguments),
         "steps": trainer.state.global_step,
         "seconds": before + result.metrics["train_runtime"],
+        "skipped": trainer.skipped_rows(),
         "log": trainer.state.log_history,
     }
     if trainer.is_world_process_zero():
-        (out / "training_log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+        write_json(out / "training_log.json", log)
+        results = {"steps": log["steps"], "seconds": log["seconds"], **last_results(log["log"])}
+        write_json(out / RUN_FILE, describe_run(log["arguments"], args, results | {"skipped": log["skipped"]}))
+        plot_curves(log["log"], trainer.loss_terms, out / "training.png")
     trainer.accelerator.wait_for_everyone()
     trainer.end()
     return {**paths, **log}
@@ -186,15 +204,18 @@ def load_model(arguments: HanClipArguments) -> tuple:
     Raises:
         ValueError: an initial value for a scalar that the model brings along, another geometry than that of its
             scalars, or a value out of range.
+        FileNotFoundError: `model` is neither a model folder nor found on the Hub.
     """
     from transformers import AutoConfig, AutoProcessor
 
     from negation_clip import HanClipModel
     from negation_clip.embedded import EMBEDDED, embedded_path
+    from negation_clip.model_place import model_place
 
     path = embedded_path(arguments.model) if arguments.model in EMBEDDED else arguments.model
     options = {name: value for name, value in objective_options(arguments).items() if value is not None}
-    config = AutoConfig.from_pretrained(path)
+    with model_place(str(path), "model", "Backbones that are not on the Hub are converted first: docs/convert.md"):
+        config = AutoConfig.from_pretrained(path)
     if config.model_type == "hanclip":
         model = HanClipModel.from_pretrained(path, **options)
         calibrated = config.similarity == "poincare"
@@ -212,7 +233,7 @@ def calibrate(model, processor, data, args, rows: int = 256) -> None:
         model (`HanClipModel`): a Poincaré model; changed in place.
         processor (`ProcessorMixin`): its processor.
         data (`datasets.Dataset`): quadruplets.
-        args (`HanClipTrainingArguments`): `max_length` is read.
+        args (`HanClipTrainingArguments`): `max_length` and `bad_rows` are read.
         rows (`int`): how many of them are looked at.
     """
     import torch
@@ -221,11 +242,31 @@ def calibrate(model, processor, data, args, rows: int = 256) -> None:
     from negation_clip.trainers.collator import ROLES
 
     first = data.select(range(min(rows, len(data))))
-    options = {"on_bad_image": "raise", "warn_truncated": False}  # the trainer warns of all rows at once
-    encoder = Encoder(model, processor, max_length=args.max_length, progress=False, **options)
-    features = [encoder.encode_images(list(first["image"]))]
+    encoder = Encoder(model, processor, max_length=args.max_length, progress=False, **_quiet(args))
+    features = [_good_images(encoder, list(first["image"]))]
     features += [encoder.encode_texts(first[role]) for role in ROLES]
     model.calibrate_feature_scale(torch.cat([torch.from_numpy(values) for values in features]))
+
+
+def _quiet(args) -> dict:
+    """Options of an encoder ahead of the trainer, which warns of all cut captions at once."""
+    return {"on_bad_image": "raise" if args.bad_rows == "error" else "report", "warn_truncated": False}
+
+
+def _good_images(encoder, pictures: list):
+    """Embeddings of the pictures that can be read; the trainer reports the others."""
+    import logging
+
+    import numpy as np
+
+    log = logging.getLogger("negation_clip.evaluation.encoder")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        embeds = encoder.encode_images(pictures)
+    finally:
+        log.setLevel(level)
+    return embeds[np.isfinite(embeds).all(axis=1)]
 
 
 def objective_options(arguments: HanClipArguments) -> dict:
@@ -236,11 +277,20 @@ def objective_options(arguments: HanClipArguments) -> dict:
     return {f.name: getattr(arguments, f.name) for f in dataclasses.fields(arguments) if f.name in known}
 
 
-def load_data(arguments: HanClipArguments, args, model, processor):
+def load_data(arguments: HanClipArguments, args, model, processor, skipped=None):
     """Training and evaluation rows.
+
+    Args:
+        arguments (`HanClipArguments`): the fields about data are read.
+        args (`HanClipTrainingArguments`): `seed`, `max_length`, `bad_rows` and `disable_tqdm` are read.
+        model (`HanClipModel`), processor (`ProcessorMixin`): see [`with_references`].
+        skipped (`SkippedRows`, *optional*): counts what `bad_rows="skip"` leaves out.
 
     Returns:
         `tuple`: two `datasets.Dataset`, the second `None` without evaluation.
+
+    Raises:
+        ValueError, FileNotFoundError: see [`read_dataset`].
     """
     from negation_clip.data.quadruplets import load_quadruplets
     from negation_clip.modeling.backbone_families import image_side
@@ -254,7 +304,7 @@ def load_data(arguments: HanClipArguments, args, model, processor):
         if a.eval_quadruplets:
             evaluation = load_quadruplets("validation", a.eval_quadruplets, **make)
     else:
-        train = read_dataset(a.dataset, a.dataset_split)
+        train = read_dataset(a.dataset, a.dataset_split, skipped if args.bad_rows == "skip" else None)
     return tuple(
         with_references(
             data, model, processor, args, a.compose_weight, a.compose_pure_weight, a.compose_neutral_weight
@@ -263,25 +313,30 @@ def load_data(arguments: HanClipArguments, args, model, processor):
     )
 
 
-def read_dataset(source: str, split: str):
+def read_dataset(source: str, split: str, skipped=None):
     """Rows from a file, a saved folder or the Hub; relative image paths of a file count from its folder.
 
     Args:
         source (`str`): csv, tsv, json, jsonl or parquet file, folder written by `save_to_disk` or by
             `negation-clip quadruplets`, or Hub id.
         split (`str`): which split of a folder or Hub id.
+        skipped (`SkippedRows`, *optional*): leave out rows without a caption or with a file that does not exist, and
+            count them here; without it they are an error. The others keep their numbers, in the column `row_id`.
 
     Returns:
         `datasets.Dataset`: its images undecoded.
 
     Raises:
-        ValueError: a file of another kind, or without rows; a split or columns missing.
+        ValueError: a file of another kind, or without rows; a split or columns missing; more than half of the rows
+            bad.
         FileNotFoundError: a source or images that do not exist (paths and count).
     """
     from datasets import DatasetDict, Image, load_dataset, load_from_disk
     from datasets.exceptions import DatasetGenerationError
 
     from negation_clip.trainers.collator import IMAGES, ROLES, check_captions, check_columns
+    from negation_clip.trainers.faults import MISSING_PICTURE, Fault, caption_faults
+    from negation_clip.trainers.hanclip_trainer import without_rows
 
     path, root = Path(source), Path()
     kinds = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
@@ -317,14 +372,23 @@ def read_dataset(source: str, split: str):
     check_columns(data.column_names, source)
     if len(data) == 0:
         raise ValueError(f"{source}: there is not a single row in it")
+    faults = []
     for role in ROLES:
-        check_captions(data[role], f"{source}, column {role!r}")
+        if skipped is None:
+            check_captions(data[role], f"{source}, column {role!r}")
+        else:
+            faults += caption_faults(data[role], role)
     for column in IMAGES:
         if column not in data.column_names:
             continue
         if getattr(data.features[column], "dtype", None) in ("string", "large_string"):
             found = [str(root / (name or "")) for name in data[column]]
-            if missing := [name for name in found if not Path(name).is_file()]:
+            missing = {row: name for row, name in enumerate(found) if not Path(name).is_file()}
+            faults += [
+                Fault(row, column, MISSING_PICTURE, f"{name}: there is no such file") for row, name in missing.items()
+            ]
+            if missing and skipped is None:
+                missing = list(missing.values())
                 listed = "".join(f"\n  {name}" for name in missing[:10])
                 more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
                 raise FileNotFoundError(
@@ -332,7 +396,7 @@ def read_dataset(source: str, split: str):
                 )
             data = data.remove_columns(column).add_column(column, found)
         data = data.cast_column(column, Image(decode=False))
-    return data
+    return data if skipped is None else without_rows(data, faults, "train_dataset", skipped)
 
 
 def with_references(
@@ -351,7 +415,7 @@ def with_references(
         data (`datasets.Dataset`, *optional*): quadruplets.
         model (`HanClipModel`): not yet trained; the weights of its terms say what is needed.
         processor (`ProcessorMixin`): its processor.
-        args (`HanClipTrainingArguments`): `max_length` and `disable_tqdm` are read.
+        args (`HanClipTrainingArguments`): `max_length`, `bad_rows` and `disable_tqdm` are read.
         weight (`float`), pure_weight (`float`, *optional*): how far the teacher turns away from what a caption denies,
             see `Encoder.encode_query`.
         neutral_weight (`float`, *optional*): how much of the mean picture it contains; none, and no picture is looked
@@ -369,15 +433,14 @@ def with_references(
     if data is None:
         return None
     progress = False if args.disable_tqdm else None
-    options = {"on_bad_image": "raise", "warn_truncated": False}  # the trainer warns of all rows at once
-    encoder = Encoder(model, processor, batch_size=256, max_length=args.max_length, progress=progress, **options)
+    encoder = Encoder(model, processor, batch_size=256, max_length=args.max_length, progress=progress, **_quiet(args))
     weights, columns = model.config.term_weights, {}
     if weights["distill"]:
         columns["reference_positive_features"] = encoder.encode_texts(data["positive"])
     if weights["teacher"] or weights["denial"]:
         neutral = None
         if neutral_weight is not None:
-            pictures = encoder.encode_images(list(data.select(range(min(rows, len(data))))["image"]))
+            pictures = _good_images(encoder, list(data.select(range(min(rows, len(data))))["image"]))
             neutral = (pictures / np.linalg.norm(pictures, axis=1, keepdims=True)).mean(axis=0)
         for role in ("negated_positive", "negative"):
             columns[f"reference_{role}_features"] = encoder.encode_query(

@@ -6,18 +6,28 @@
 --use_cpu
 
 The last starts two processes on CPUs, as torchrun does.
-Writes `model/` (with processor; loads with `AutoModel`) and `training_log.json` into the output folder.
+Writes `model/` (with processor; loads with `AutoModel`), `training_log.json`, `run.json` (options, code, environment,
+results) and `training.png` (curves) into the output folder.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from negation_clip.trainers.runs import check_output, prepare_output, run_script, warn_of_lost_processes
+from negation_clip.trainers.runs import (
+    RUN_FILE,
+    check_output,
+    describe_run,
+    last_results,
+    plot_curves,
+    prepare_output,
+    run_script,
+    warn_of_lost_processes,
+    write_json,
+)
 
 # What makes a kind of model: fields of its configuration (no `factor_dim` means one factor), and whether it is trained
 # with boxes.
@@ -129,23 +139,24 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
 
     Returns:
         `dict`: `model` (path), `arguments`, `seconds` (of training, those before a resumed checkpoint included),
-        `steps`, `log`.
+        `steps`, `skipped` (rows left out and captions cut, see `SkippedRows.report`), `log`.
 
     Raises:
         ValueError: unusable data or options (named); an output folder of another run without `overwrite` or `resume`.
         FileNotFoundError: shards that do not exist.
         FloatingPointError: a loss that is not finite.
+        OSError: a checkpoint that cannot be written.
     """
     from transformers import set_seed
-    from transformers.trainer_utils import get_last_checkpoint
 
+    from negation_clip.trainers.faults import last_checkpoint
     from negation_clip.trainers.phyclip_trainer import PhyClipTrainer
 
     args, out = training_arguments, Path(training_arguments.output_dir)
     if args.process_index == 0:
         check_output(out, arguments.overwrite, arguments.resume)
     warn_of_lost_processes(args.world_size)
-    checkpoint = get_last_checkpoint(str(out)) if arguments.resume and out.exists() else None
+    checkpoint = last_checkpoint(out, warn=args.process_index == 0) if arguments.resume else None
     set_seed(args.seed)
     model, processor = load_model(arguments)
     if args.use_boxes is None and arguments.model in KINDS:
@@ -156,6 +167,8 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
         if args.process_index == 0:
             prepare_output(out, arguments.overwrite, arguments.resume)
     trainer = PhyClipTrainer(model, args, processor, train_dataset=train, eval_dataset=evaluation)
+    if trainer.is_world_process_zero():
+        write_json(out / RUN_FILE, describe_run(dataclasses.asdict(arguments), args))
     trainer.train(resume_from_checkpoint=checkpoint)
     seconds = trainer.seconds
     if trainer.is_world_process_zero():
@@ -168,12 +181,16 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
         "arguments": dataclasses.asdict(arguments),
         "steps": trainer.state.global_step,
         "seconds": seconds,
+        "skipped": trainer.skipped_rows(),
         "log": trainer.state.log_history,
     }
     if hasattr(train, "report"):
-        log["data"] = train.report()
+        log["data"] = trainer.read_from_shards()
     if trainer.is_world_process_zero():
-        (out / "training_log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+        write_json(out / "training_log.json", log)
+        results = {"steps": log["steps"], "seconds": log["seconds"], **last_results(log["log"])}
+        write_json(out / RUN_FILE, describe_run(log["arguments"], args, results | {"skipped": log["skipped"]}))
+        plot_curves(log["log"], trainer.loss_terms, out / "training.png")
     trainer.accelerator.wait_for_everyone()
     trainer.end()
     return {"model": str(out / "model"), **log}

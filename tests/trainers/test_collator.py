@@ -129,8 +129,11 @@ def test_bad_pictures_are_named_and_counted(tmp_path):
     message = str(caught.value)
     assert message.startswith("3 of the batch's 4 entries of 'image' cannot be opened:")
     assert all(str(tmp_path / name) in message for name in ("corrupt.png", "cut.png", "absent.png"))
-    with pytest.raises(TypeError, match="row 0 is a NoneType"):
-        QuadrupletCollator(PROCESSOR)([rows[0] | {"image": None}])
+    for nothing in (None, {"path": None, "bytes": None}):
+        with pytest.raises(ValueError, match="row 0: there is no picture"):
+            QuadrupletCollator(PROCESSOR)([rows[0] | {"image": nothing}])
+    with pytest.raises(TypeError, match="row 0 is a int"):
+        QuadrupletCollator(PROCESSOR)([rows[0] | {"image": 3}])
 
 
 def test_concepts_that_are_no_list_are_refused():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -311,11 +312,44 @@ def test_bad_options_are_named(tmp_path, monkeypatch):
         make_trainer(tmp_path, "phyclip", loss_chunk_size=0)
     with monkeypatch.context() as patch:
         patch.setattr(PhyClipTrainingArguments, "n_gpu", property(lambda self: 2))
-        with pytest.raises(ValueError, match="loss_chunk_size works on one device, .* not with DeepSpeed, FSDP"):
-            make_trainer(tmp_path, "phyclip", loss_chunk_size=3)
+        with pytest.raises(ValueError, match="one process has 2 devices, .* start one process for each"):
+            make_trainer(tmp_path, "phyclip")
     monkeypatch.setattr(PhyClipTrainer, "_gathers", property(lambda self: True))
     with pytest.raises(ValueError, match="accelerator_config: even_batches must stay true with several processes"):
         make_trainer(tmp_path, "phyclip", accelerator_config={"even_batches": False})
+
+
+def test_the_order_of_calls_is_said():
+    cache = GradientCache(make_model(), {"input_ids": torch.ones(3, 4, dtype=torch.long)}, 2)
+    with pytest.raises(RuntimeError, match="call embed, and backward of a loss"):
+        cache.backward()
+
+
+def test_evaluated_terms_are_means_over_rows(tmp_path):
+    """Of 7 rows in batches of 4 and 3: a batch counts by its rows."""
+    trainer = make_trainer(tmp_path, "phyclip", per_device_eval_batch_size=4)
+    samples = grounded_samples(7)
+    whole = trainer.evaluate(GroundedSamples(samples))
+    first, second = (trainer.evaluate(GroundedSamples(part)) for part in (samples[:4], samples[4:]))
+    names = [name for name in whole if name.removeprefix("eval_") in (*trainer.loss_terms, "loss")]
+    names += [name for name in whole if name.startswith("eval_effective_negatives_")]
+    assert len(names) >= 4
+    for name in names:
+        assert whole[name] == pytest.approx((4 * first[name] + 3 * second[name]) / 7, rel=1e-5), name
+
+
+@pytest.mark.parametrize(("process", "kept"), [(0, 5), (1, 0)])
+def test_repeated_rows_are_cut_off_where_a_training_goes_on_within_an_epoch(tmp_path, monkeypatch, process, kept):
+    """accelerate then knows no remainder: of 29 rows in batches of 2 * 6 the last one has 5."""
+    trainer = make_trainer(tmp_path, "phyclip", dataloader_drop_last=False)
+    for name, value in (("world_size", 2), ("process_index", process)):
+        monkeypatch.setattr(PhyClipTrainingArguments, name, property(lambda self, value=value: value))
+    trainer.accelerator.gradient_state = SimpleNamespace(end_of_dataloader=True, remainder=-1)
+    batch = {"input_ids": torch.arange(6)[:, None]}
+    assert trainer._cut(batch, data=range(29))["input_ids"].tolist() == [[row] for row in range(kept)]
+    assert len(trainer._cut(batch, data=range(24))["input_ids"]) == 6
+    trainer.accelerator.gradient_state.end_of_dataloader = False
+    assert len(trainer._cut(batch, data=range(29))["input_ids"]) == 6
 
 
 @pytest.mark.slow

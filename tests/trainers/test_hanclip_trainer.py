@@ -353,7 +353,7 @@ def test_unusable_data_is_named_before_training(tmp_path):
     with pytest.raises(ValueError, match=r"eval_dataset\['x'\], column 'negative': 1 of 8 rows .* row 3 holds ' '"):
         negative = [" " if i == 3 else text for i, text in enumerate(data["negative"])]
         blank = data.remove_columns("negative").add_column("negative", negative)
-        make_trainer(tmp_path, train=data, evaluation={"x": blank})
+        make_trainer(tmp_path, train=data, evaluation={"x": blank}, bad_rows="error")
     with pytest.raises(ValueError, match="train_dataset has 7 rows, fewer than the 8 of one batch"):
         make_trainer(tmp_path, train=data.select(range(7)))
     with pytest.raises(ValueError, match="remove_unused_columns=True"):
@@ -370,7 +370,7 @@ def test_bad_pictures_are_named(tmp_path, placement):
     columns = {name: [row[name] for row in rows] for name in ROLES[1:]}
     columns["image"] = [str(tmp_path / row["image"]) for row in rows]
     with pytest.raises(ValueError) as caught:
-        make_trainer(tmp_path / "out", make_model(placement), Dataset.from_dict(columns)).train()
+        make_trainer(tmp_path / "out", make_model(placement), Dataset.from_dict(columns), bad_rows="error").train()
     assert "2 of " in str(caught.value)
     assert all(str(tmp_path / name) in str(caught.value) for name in ("image2.png", "image5.png"))
 
