@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from figures import save_figures
 
 LENGTH = 16  # tokens per caption
 
@@ -108,7 +109,6 @@ def main(args: argparse.Namespace) -> list[dict]:
     Returns:
         `list[dict]`: For each batch size the figures of both steps and their ratios.
     """
-    import torch
 
     results = []
     print(f"{'B':>6}{'direct MB':>11}{'chunks MB':>11}{'ratio':>7}{'direct s':>10}{'chunks s':>10}{'ratio':>7}")
@@ -124,15 +124,7 @@ def main(args: argparse.Namespace) -> list[dict]:
             flush=True,
         )
         results.append(row)
-    setting = {
-        **{name: value for name, value in vars(args).items() if name != "worker"},
-        "torch": torch.__version__,
-        "processor": platform.processor() or platform.machine(),
-        "processors": os.cpu_count(),
-    }
-    output = Path(args.json)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({"setting": setting, "results": results}, indent=2) + "\n", encoding="utf-8")
+    save_figures(args.json, args, results)
     return results
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import platform
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+
+from figures import save_figures
 
 MODELS = {"embedded": 600, "vit-b-32": 96}  # with the number of questions, by default
 WAYS = ("published", "deduplicated", "shorter padding", "both")
@@ -205,7 +205,6 @@ def main(args: argparse.Namespace) -> list[dict]:
         ValueError: fewer than one question.
     """
     import torch
-    import transformers
 
     from negation_clip.data.published import read_negbench_mcq
 
@@ -230,16 +229,7 @@ def main(args: argparse.Namespace) -> list[dict]:
                 f"{way:18}{r['questions_per_s']:12.2f}{r['speedup']:8.2f}x{r['cpu_speedup']:9.2f}x{r['tokens']:8.1f}{r['accuracy']:10.3f}"
                 f"{r['other_answers']:15}{r['difference']:12.1e}"
             )
-    setting = {
-        **vars(args),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "threads": torch.get_num_threads(),
-        "processor": platform.machine(),
-    }
-    output = Path(args.json)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({"setting": setting, "results": results}, indent=2) + "\n", encoding="utf-8")
+    save_figures(args.json, args, results)
     return results
 
 

@@ -17,13 +17,14 @@ import dataclasses
 import functools
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from figures import save_figures
 
 FACTORS, FACTOR_DIM = 64, 8
 ROLES = ("image", "text", "box_image", "box_text")
@@ -172,7 +173,6 @@ def main(args: argparse.Namespace) -> list[dict]:
         `list[dict]`: For each batch size and number of threads the seconds and peak bytes of both forms, their
         ratios, and the differences of loss and gradients; or why the literal form was left out.
     """
-    import torch
 
     results = []
     print(
@@ -213,17 +213,7 @@ def main(args: argparse.Namespace) -> list[dict]:
             print(f"{batch_size:5}{threads:8}{cells}", flush=True)
             results.append(row)
 
-    setting = {
-        **{name: value for name, value in vars(args).items() if name != "worker"},
-        "factors": FACTORS,
-        "factor_dim": FACTOR_DIM,
-        "torch": torch.__version__,
-        "processor": platform.processor() or platform.machine(),
-        "processors": os.cpu_count(),
-    }
-    output = Path(args.json)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({"setting": setting, "results": results}, indent=2) + "\n", encoding="utf-8")
+    save_figures(args.json, args, results, factors=FACTORS, factor_dim=FACTOR_DIM)
     return results
 
 

@@ -12,11 +12,10 @@ through the plain model. Tokenizing is not counted.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import time
-from pathlib import Path
+
+from figures import save_figures
 
 MODELS = ("embedded", "vit-b-32")
 PADDINGS = ("context", "shortest")
@@ -194,7 +193,6 @@ def main(args: argparse.Namespace) -> list[dict]:
         largest between the embeddings of both ways, over their mean norm.
     """
     import torch
-    import transformers
 
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -210,16 +208,7 @@ def main(args: argparse.Namespace) -> list[dict]:
             f"{r['steered']:9.1f}{r['speedup']:8.2f}x{r['speedup_over_context']:13.2f}x{100 * r['overhead']:8.1f} %"
             f"{r['difference']:12.1e}"
         )
-    setting = {
-        **vars(args),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "threads": torch.get_num_threads(),
-        "processor": platform.machine(),
-    }
-    output = Path(args.json)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({"setting": setting, "results": rows}, indent=2) + "\n", encoding="utf-8")
+    save_figures(args.json, args, rows)
     return rows
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from figures import save_figures
 
 MODELS = ("embedded", "vit-b-32")
 VARIANTS = {
@@ -250,10 +251,7 @@ def main(args: argparse.Namespace) -> list[dict]:
             share = measured / predicted
             print(f"caching image features: {measured:.2f} x; by operations {predicted:.2f} x ({share:.0%} of it)")
             results.append({"model": name, "caching": measured, "caching_predicted": predicted})
-    setting = {"torch": torch.__version__, "threads": torch.get_num_threads(), "processors": os.cpu_count()}
-    output = Path(args.json)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({"setting": setting, "results": results}, indent=2) + "\n", encoding="utf-8")
+    save_figures(args.json, args, results)
     return results
 
 

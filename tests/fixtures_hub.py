@@ -105,6 +105,18 @@ def fake_hub():
         thread.join()
 
 
+@contextmanager
+def hub_of_this_process(monkeypatch):
+    """A running [`FakeHub`] that `huggingface_hub` takes for the Hub in this process."""
+    from huggingface_hub import constants
+
+    with fake_hub() as server:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        yield server
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: FakeHub

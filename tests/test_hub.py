@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixtures_hub import TOKEN, fake_hub
+from fixtures_hub import TOKEN, hub_of_this_process
 from fixtures_tiny import tiny_clip, tiny_processor
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import ModelCard
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors.torch import load_file, save_file
 
@@ -74,10 +74,7 @@ def run(trained, tmp_path):
 
 @pytest.fixture
 def hub(monkeypatch):
-    with fake_hub() as server:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+    with hub_of_this_process(monkeypatch) as server:
         yield server
 
 

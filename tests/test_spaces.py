@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from fixtures_hub import TOKEN, fake_hub
-from huggingface_hub import RepoCard, constants
+from fixtures_hub import TOKEN, hub_of_this_process
+from huggingface_hub import RepoCard
 
 from negation_clip import cli
 from negation_clip.spaces import METRIC_SPACES, build_space, push_space
@@ -16,10 +16,7 @@ FILES = {"README.md", "app.py", "requirements.txt", "negation_metrics.py"}
 
 @pytest.fixture
 def hub(monkeypatch):
-    with fake_hub() as server:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+    with hub_of_this_process(monkeypatch) as server:
         yield server
 
 

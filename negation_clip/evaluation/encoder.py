@@ -37,6 +37,8 @@ _NEGATION_MODES = ("plain", "compose", "strip")
 _BAD_IMAGE_MODES = ("report", "raise")
 _MAX_LISTED = 10
 _IMAGE_SIDE = re.compile(r"(?:vision|visual).*")
+# To be changed with what `load_image` makes of a file, since cached features are found by its bytes.
+_OPENING = b"16 bits scaled by their range"
 _PROBE_IMAGE = Image.linear_gradient("L").convert("RGB")
 _PROBE_TEXT = "a picture with no cat"
 # Tokenizers without a limit of their own report a huge one.
@@ -751,6 +753,7 @@ class Encoder:
             digest.update(self._image_features([_PROBE_IMAGE]).tobytes())
             processor = self.processor.image_processor.to_dict()
             digest.update(json.dumps(processor, sort_keys=True, default=str).encode())
+            digest.update(_OPENING)
         else:
             digest.update(self._text_features([(_PROBE_TEXT, *self._steer([_PROBE_TEXT]))]).tobytes())
             if self.model.config.model_type == "steered_clip":  # the gate may pass the probe's text by
