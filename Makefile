@@ -30,11 +30,15 @@ demo bench geometry ablation: export MALLOC_TOP_PAD_ := 268435456
 demo: $(INSTALLED)  ## fine-tune the small CLIP, write runs/demo/report.html
 	$(BIN)/negation-clip demo --output-dir runs/demo $(DEMO_ARGS)
 
+# The models of the tests are tiny: a process on every core does more than several threads in one.
+test test-slow: export OMP_NUM_THREADS := 1
+test test-slow: PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal
+
 test: $(INSTALLED)  ## run the quick tests
-	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(INSTALLED)  ## run the slow tests
-	$(BIN)/pytest -m slow $(PYTEST_ARGS)
+	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 lint: $(INSTALLED)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -20,7 +20,12 @@ packages = find_packages(include=["negation_clip", "negation_clip.*"])
 packages += [f"negation_clip.{folder}" for folder in CODE + DATA]
 
 # Lower bounds are versions the test suite has run with; constraints.txt pins the whole tested set.
-TEST = ["pytest>=9.2", "hypothesis>=6.170", "geoopt>=0.5.1", "scikit-learn>=1.9", "webdataset>=1.0.2"]
+TRACKING = ["tensorboard>=2.21", "trackio>=0.43"]
+SPACE = ["gradio>=6.31"]
+TEST = [
+    *("pytest>=9.2", "pytest-xdist>=3.8", "hypothesis>=6.170", "geoopt>=0.5.1", "scikit-learn>=1.9"),
+    *("webdataset>=1.0.2", "build>=1.6", "playwright>=1.65", *SPACE, *TRACKING),
+]
 LINT = ["ruff>=0.17.6"]
 
 setup(
@@ -58,7 +63,7 @@ setup(
         "datasets>=5.2,<6",
         "peft>=0.21.2,<1",
         "evaluate>=0.4.6,<1",
-        "pillow>=13",
+        "pillow>=12.3",
         "numpy>=2.4,<3",
         "jinja2>=3.1",
         "matplotlib>=3.11",
@@ -67,13 +72,14 @@ setup(
         "shtab>=1.13",
     ],
     extras_require={
-        "demo": ["gradio"],
+        "demo": SPACE,
         "data": ["webdataset>=1.0.2"],
         "judge": ["torchvision"],
         "steering": ["scikit-learn>=1.9"],
+        "tracking": TRACKING,
         "test": TEST,
         "lint": LINT,
-        "dev": TEST + LINT + ["build", "pre-commit"],
+        "dev": TEST + LINT + ["pre-commit"],
     },
     entry_points={"console_scripts": ["negation-clip = negation_clip.cli:main"]},
 )

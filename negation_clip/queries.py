@@ -194,7 +194,7 @@ NEGATION_CUES: tuple[str, ...] = tuple(
             | {f"{do} not {verb}" for do in ("do", "does", "did") for verb in ("have", "show", "contain", "include")}
         )
         - {"lack", "besides"},
-        key=len,
+        key=lambda cue: (len(cue), cue),
         reverse=True,
     )
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import logging
 import shutil
@@ -427,6 +429,14 @@ class ContrastiveTrainer(Trainer):
         reduced = self.accelerator.reduce(torch.stack(list(means.values())), "mean")
         return dict(zip(means, reduced.tolist(), strict=True))
 
+    def end(self) -> None:
+        """The end of `Trainer`: trackers and the process group are done with. To be called last."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            if not _ended_groups:
+                atexit.register(_free_groups)
+            _ended_groups.append(torch.distributed.group.WORLD)
+        super().end()
+
     # Checkpoints.
 
     def train(self, resume_from_checkpoint=None, **kwargs):
@@ -517,6 +527,17 @@ class ContrastiveTrainer(Trainer):
             best = self.state.best_model_checkpoint
             remove_old_checkpoints(folder, self.args.save_total_limit, {final, *([Path(best)] if best else [])})
         self.accelerator.wait_for_everyone()
+
+
+# Process groups that have ended. Freed by the wrapped model's C++ reducer, which holds on to one for longer than
+# Python does, a gloo group waits for its threads while they wait for Python's lock (pytorch#56297). The group's own
+# Python object gives that lock up, so it is kept to be the last that goes.
+_ended_groups: list = []
+
+
+def _free_groups() -> None:
+    gc.collect()
+    _ended_groups.clear()
 
 
 def _row_count(batch: dict) -> int:
