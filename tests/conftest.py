@@ -19,3 +19,5 @@ os.environ.update(
 )
 for _name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_MODULES_CACHE", "TRANSFORMERS_CACHE"):
     os.environ.pop(_name, None)
+
+from fixtures_browser import browser  # noqa: E402, F401

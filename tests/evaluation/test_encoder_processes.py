@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fixtures_launch import ACCELERATE, TORCHRUN
 from fixtures_tiny import tiny_clip, tiny_processor
 from PIL import Image
 
 from negation_clip.evaluation import Encoder
 
 ROOT = Path(__file__).parents[2]
-ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes")
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node")
 TEXTS = ["a cat", "a dog without a cat", "a fridge", "a kitchen with a table and no owl", "a cat", "a bus"]
 N_GOOD = 6
 

@@ -20,6 +20,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from fixtures_grounded import grounded_samples, squeezing_processor
 from fixtures_grounded import make_model as make_grounded
+from fixtures_launch import ACCELERATE
 from fixtures_quadruplets import tiny_quadruplets
 from fixtures_tiny import tiny_clip, tiny_processor
 
@@ -252,8 +253,7 @@ def one(tmp_path_factory):
 
 def launched(folder, processes: int) -> dict:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", f"--num_processes={processes}"]
-    launch.append("--main_process_port=0")
+    launch = [sys.executable, *ACCELERATE, str(processes)]
     subprocess.run([*launch, __file__, str(folder)], check=True, env=environment, timeout=1800)
     return torch.load(folder / "results.pt", weights_only=True)
 

@@ -21,6 +21,7 @@ import torch
 from datasets import Dataset, Image
 from fixtures_grounded import grounded_samples, grounded_shards, squeezing_processor
 from fixtures_grounded import make_model as make_grounded
+from fixtures_launch import ACCELERATE
 from fixtures_quadruplets import TEXTS, png, tiny_quadruplets, tiny_rows, write_files
 from fixtures_tiny import tiny_clip, tiny_processor
 from safetensors.torch import load_file
@@ -766,8 +767,7 @@ def test_runs_killed_at_any_moment_end_as_unbroken_ones(tmp_path):
 
 def launched(tmp_path, *what):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
-    command = [*launch, "--main_process_port=0", __file__, *what, str(tmp_path)]
+    command = [sys.executable, *ACCELERATE, "2", __file__, *what, str(tmp_path)]
     return subprocess.run(command, env=environment, timeout=900, capture_output=True, text=True)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fixtures_launch import ACCELERATE
 from fixtures_quadruplets import tiny_quadruplets, write_files
 from fixtures_tiny import tiny_clip, tiny_processor
 from transformers import PreTrainedTokenizerFast, SiglipConfig, SiglipModel
@@ -98,7 +99,7 @@ def two_steps(folder, batch_size):
 def test_two_processes_equal_one(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     # `--cpu` would start one process without MPI; the trainer's `use_cpu` keeps these two off any GPU.
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launch = [sys.executable, *ACCELERATE, "2"]
     subprocess.run([*launch, __file__, str(tmp_path)], check=True, env=environment, timeout=600)
     two = json.loads((tmp_path / "two.json").read_text())
     start = trained(make_model("both", **EVERY_TERM))

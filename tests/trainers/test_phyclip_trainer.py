@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from fixtures_grounded import GEOMETRY, grounded_samples, grounded_shards, make_model, squeezing_processor
+from fixtures_launch import ACCELERATE
 from fixtures_tiny import tiny_processor
 from PIL import Image
 
@@ -86,7 +87,7 @@ def two_steps(folder, kind, batch_size):
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_equal_one(tmp_path, kind):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launch = [sys.executable, *ACCELERATE, "2"]
     subprocess.run([*launch, __file__, str(tmp_path), kind], check=True, env=environment, timeout=600)
     two = json.loads((tmp_path / "two.json").read_text())
     start = parameters(make_model(kind))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict, Image
+from fixtures_launch import ACCELERATE, TORCHRUN
 from fixtures_quadruplets import TEXTS, png, tiny_quadruplets, tiny_rows, write_files
 from fixtures_tiny import tiny_clip, tiny_config, tiny_processor
 from huggingface_hub.errors import StrictDataclassError
@@ -477,8 +478,8 @@ def backbone_of_scenes(tmp_path):
     [
         (),
         ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"),
-        ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
-        ("-m", "torch.distributed.run", "--nproc_per_node", "2"),
+        (*ACCELERATE, "2"),
+        (*TORCHRUN, "2"),
     ],
     ids=["python", "accelerate-cpu", "accelerate-multi", "torchrun"],
 )

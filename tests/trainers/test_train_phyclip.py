@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from fixtures_launch import ACCELERATE
 from fixtures_tiny import tiny_clip, tiny_processor
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModel, AutoProcessor, CLIPModel, PretrainedConfig
@@ -238,7 +239,7 @@ def run(*command):
     return result.stdout
 
 
-MULTI = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2")
+MULTI = (*ACCELERATE, "2")
 
 
 @pytest.mark.slow
