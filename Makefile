@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraint
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench geometry ablation clean
+.PHONY: help demo test test-slow lint bench geometry ablation space clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -52,6 +52,9 @@ geometry: $(INSTALLED)  ## train and compare Euclidean CLIP, MERU, HyCoCLIP and 
 
 ablation: $(INSTALLED)  ## what each part of HanCLIP does, three seeds, write runs/ablation/ablation.md
 	$(BIN)/python benchmarks/hanclip_ablation.py --output runs/ablation $(ABLATION_ARGS)
+
+space: $(INSTALLED)  ## run the demo Space here: image search that hears no
+	$(BIN)/negation-clip space run --index runs/space $(SPACE_ARGS)
 
 clean:  ## remove build outputs and caches, keep the virtual environment and runs/
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

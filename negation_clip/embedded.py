@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-EMBEDDED = ("base",)
+EMBEDDED = ("base", "hanclip")
 
 
 def embedded_path(name: str = "base") -> Path:
@@ -13,7 +13,8 @@ def embedded_path(name: str = "base") -> Path:
 
     Args:
         name (`str`): `"base"`, a CLIP of two million parameters trained on emoji scenes by
-            `trainers/pretrain_clip.py`. Like its large relatives it ignores negation.
+            `trainers/pretrain_clip.py`. Like its large relatives it ignores negation. `"hanclip"`, the same after
+            `negation-clip demo`: it hears negation.
 
     Returns:
         `pathlib.Path`: holds config, safetensors, processor, tokenizer, card and training log.
@@ -37,7 +38,7 @@ def load_embedded(name: str = "base"):
         name (`str`): see [`embedded_path`].
 
     Returns:
-        `tuple`: a `transformers.CLIPModel` in evaluation mode and its `CLIPProcessor`.
+        `tuple`: a `transformers.CLIPModel`, or a [`HanClipModel`], in evaluation mode, and its `CLIPProcessor`.
 
     Raises:
         ValueError: for an unknown name.
@@ -48,6 +49,8 @@ def load_embedded(name: str = "base"):
         'clip'
     """
     from transformers import AutoModel, AutoProcessor
+
+    import negation_clip  # noqa: F401  (makes AutoModel know HanCLIP)
 
     path = embedded_path(name)
     return AutoModel.from_pretrained(path).eval(), AutoProcessor.from_pretrained(path, backend="pil")

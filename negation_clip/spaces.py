@@ -1,10 +1,14 @@
-"""Spaces: metric modules as folders that run by themselves, built from `hub_cards/` and published."""
+"""Spaces: metric modules and the demo, as folders that run by themselves, built from `hub_cards/` and published."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,15 +16,17 @@ from negation_clip.metrics.single_file import single_file
 from negation_clip.output_folder import appearing, refuse_loss
 
 # Space -> the modules of `negation_clip.metrics` that stand in for an installed package there
-METRIC_SPACES = {"negbench": ("negbench", "retrieval"), "mllm_judge": ("judge",)}
+METRIC_SPACES = {"negbench": ("json_lists", "negbench", "retrieval"), "mllm_judge": ("json_lists", "judge")}
 _LOCAL_ID = "hub_cards/metrics/{name}"
+#: The demo: negation-aware image search.
+DEMO_SPACE = "search"
+SPACES = (*METRIC_SPACES, DEMO_SPACE)
+# Installed beside the library under its name, wherever they come from.
+_PARTS = ("modeling", "trainers", "hub_cards", "recipes")
 
 
 def _build_metric(name: str, folder: Path, repo_id: str | None) -> None:
-    source = files("negation_clip.hub_cards") / "metrics" / name
-    for item in source.iterdir():
-        if not item.is_file() or item.name.startswith((".", "__")):
-            continue
+    for item in _sources(name):
         content = item.read_text(encoding="utf-8")
         if item.name == "README.md" and repo_id:
             # the examples load the metric from where it is
@@ -30,38 +36,129 @@ def _build_metric(name: str, folder: Path, repo_id: str | None) -> None:
     (folder / "negation_metrics.py").write_text(single_file(*METRIC_SPACES[name]), encoding="utf-8")
 
 
-def _builder(name: str) -> Callable[[Path, str | None], None]:
-    if name in METRIC_SPACES:
-        return lambda folder, repo_id: _build_metric(name, folder, repo_id)
-    raise ValueError(f"unknown Space {name!r}: choose one of {', '.join(METRIC_SPACES)}")
+def _build_demo(folder: Path, models, pictures, labels) -> None:
+    from negation_clip.search import EMBEDDED_MODELS, build_index
+    from negation_clip.search.models import read_models
+
+    models = read_models(models or EMBEDDED_MODELS)
+    for model in models:
+        if model.is_local:
+            raise ValueError(
+                f"model {model.name!r}: a Space cannot reach the folder {model.source}; publish the model first "
+                "(negation-clip push) and name its id"
+            )
+    for item in _sources(DEMO_SPACE):
+        (folder / item.name).write_text(item.read_text(encoding="utf-8"), encoding="utf-8")
+    # The whole package, since a Space cannot install what is not on PyPI; the app finds it beside itself.
+    for part in ("", *_PARTS):
+        source = str(files(f"negation_clip.{part}" if part else "negation_clip"))
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+        shutil.copytree(source, folder / "negation_clip" / part, ignore=ignored, dirs_exist_ok=True)
+    build_index(folder / "index", models, pictures, labels)
 
 
-def build_space(name: str, output: str | Path, repo_id: str | None = None, overwrite: bool = False) -> Path:
+def _sources(name: str) -> list:
+    """The files of a Space as they are in `hub_cards/`."""
+    if name not in SPACES:
+        raise ValueError(f"unknown Space {name!r}: choose one of {', '.join(SPACES)}")
+    place = files("negation_clip.hub_cards") / ("space" if name == DEMO_SPACE else f"metrics/{name}")
+    return [item for item in place.iterdir() if item.is_file() and not item.name.startswith((".", "__"))]
+
+
+def _builder(name: str, models, pictures, labels) -> tuple[Callable[[Path, str | None], None], Collection[str]]:
+    """What writes a Space into a folder, and the names that it writes."""
+    names = {item.name for item in _sources(name)}
+    if name == DEMO_SPACE:
+        return lambda folder, repo_id: _build_demo(folder, models, pictures, labels), names | {
+            "negation_clip",
+            "index",
+        }
+    given = {"models": models, "pictures": pictures, "labels": labels}
+    if wrong := [option for option, value in given.items() if value is not None]:
+        raise ValueError(f"{wrong[0]} are for the Space {DEMO_SPACE!r}; {name!r} takes none")
+    return lambda folder, repo_id: _build_metric(name, folder, repo_id), names
+
+
+def build_space(
+    name: str,
+    output: str | Path,
+    repo_id: str | None = None,
+    overwrite: bool = False,
+    models: Sequence[str] | None = None,
+    pictures: str | Path | None = None,
+    labels: str | Path | None = None,
+) -> Path:
     """Writes the folder of a Space, complete: nothing of this package has to be installed where it runs.
 
     Args:
-        name (`str`): `"negbench"` or `"mllm_judge"`.
+        name (`str`): `"negbench"`, `"mllm_judge"` or `"search"`.
         output (`str` or `Path`): folder to write.
         repo_id (`str`, *optional*): id on the Hub, which the examples then name.
         overwrite (`bool`): replace an earlier build in the folder.
+        models, pictures, labels (*optional*): of `"search"`, see [`negation_clip.search.build_index`]; models are
+            embedded ones or ids on the Hub.
 
     Returns:
         `Path`: the folder.
 
     Raises:
-        ValueError: an unknown name, an id of another form.
+        ValueError: an unknown name, an id of another form, a model that is a folder, an option of another Space.
         FileExistsError: the folder holds anything else.
+        FileNotFoundError: a model or pictures are not there.
     """
     from negation_clip.hub import check_repo_id
 
-    build, target = _builder(name), Path(output)
+    (build, contents), target = _builder(name, models, pictures, labels), Path(output)
     if repo_id is not None:
         check_repo_id(repo_id)
-    contents = {item.name for item in (files("negation_clip.hub_cards") / "metrics" / name).iterdir()}
     refuse_loss(target, overwrite, contents, "build of this Space")
     with appearing(target, overwrite, contents, "build of this Space") as folder:
         build(folder, repo_id)
     return target
+
+
+def run_space(
+    index: str | Path = "runs/space",
+    models: Sequence[str] | None = None,
+    pictures: str | Path | None = None,
+    labels: str | Path | None = None,
+    rebuild: bool = False,
+) -> int:
+    """Runs the demo Space here, on a free port that it prints, until it is interrupted.
+
+    Args:
+        index (`str` or `Path`): folder of the index, which is built if it is not there.
+        models, pictures, labels (*optional*): what it is built from, see [`negation_clip.search.build_index`]; models
+            may be folders.
+        rebuild (`bool`): build the index anew.
+
+    Returns:
+        `int`: exit status of the app.
+
+    Raises:
+        ModuleNotFoundError: Gradio is not installed.
+        ValueError: an index is there that cannot be used, or that was asked to be made of something else.
+        FileExistsError, FileNotFoundError: see `build_index`.
+    """
+    from importlib.util import find_spec
+
+    from negation_clip.search import EMBEDDED_MODELS, build_index, load_index
+
+    if find_spec("gradio") is None:
+        raise ModuleNotFoundError("Gradio is not installed: pip install 'negation-clip[demo]'")
+    folder = Path(index)
+    there = (folder / "index.json").is_file()
+    if there and not rebuild:
+        if models or pictures or labels:
+            raise ValueError(f"{folder} holds an index already: name another folder (--index), or pass --rebuild")
+        load_index(folder)  # what is wrong with it is said before anything is started
+    else:
+        print(f"building the index in {folder}", flush=True)
+        build_index(folder, models or EMBEDDED_MODELS, pictures, labels, overwrite=rebuild)
+    app = files("negation_clip.hub_cards") / "space" / "app.py"
+    return subprocess.call(
+        [sys.executable, str(app)], env={**os.environ, "NEGATION_CLIP_INDEX": str(folder.resolve())}
+    )
 
 
 def push_space(
@@ -71,11 +168,14 @@ def push_space(
     dry_run: bool = False,
     message: str | None = None,
     token: str | None = None,
+    models: Sequence[str] | None = None,
+    pictures: str | Path | None = None,
+    labels: str | Path | None = None,
 ) -> dict:
     """Publishes a Space as one commit.
 
     Args:
-        name (`str`): see [`build_space`].
+        name (`str`), models, pictures, labels (*optional*): see [`build_space`].
         repo_id (`str`): `"owner/name"`.
         private (`bool`, *optional*): make a new Space private.
         dry_run (`bool`): only list what would go.
@@ -86,12 +186,16 @@ def push_space(
         `dict`: `repo_id`, `files` (bytes by path) and `url` of the commit, `None` if nothing was sent.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError, FileNotFoundError: see [`build_space`]; [`negation_clip.hub.check_token`].
         huggingface_hub.errors.HfHubHTTPError: refused by the Hub.
     """
+    from negation_clip.hub import check_token
+
+    check_token(token)
     with tempfile.TemporaryDirectory() as stage:
-        folder = build_space(name, Path(stage, "space"), repo_id)
-        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(folder.rglob("*.*"))}
+        folder = build_space(name, Path(stage, "space"), repo_id, False, models, pictures, labels)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
         if dry_run:
             return {"repo_id": repo_id, "files": sizes, "url": None}
         from huggingface_hub import HfApi
@@ -105,9 +209,10 @@ def push_space(
             repo_type="space",
             folder_path=folder,
             commit_message=message or f"negation-clip {__version__}: {name}",
-            delete_patterns=["*.py", "*.txt"],
+            # what an earlier push of any Space has left there, and nothing else
+            delete_patterns=[item.name for one in SPACES for item in _sources(one)] + ["index/*", "negation_clip/*"],
         )
         return {"repo_id": repo_id, "files": sizes, "url": commit.commit_url}
 
 
-__all__ = ["METRIC_SPACES", "build_space", "push_space"]
+__all__ = ["DEMO_SPACE", "METRIC_SPACES", "SPACES", "build_space", "push_space", "run_space"]

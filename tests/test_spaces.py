@@ -64,6 +64,14 @@ def test_push_sends_what_is_built(hub, tmp_path):
     assert len(repo.messages) == 1
 
 
+def test_push_takes_away_what_an_earlier_one_left_and_nothing_else(hub):
+    push_space("negbench", "someone/metric", token=TOKEN)
+    theirs = {"helper.py", "packages.txt", "data.csv"}
+    hub.repos["space", "someone/metric"].files.update(dict.fromkeys(theirs, b"by hand"))
+    push_space("mllm_judge", "someone/metric", token=TOKEN)
+    assert set(hub.repos["space", "someone/metric"].files) == FILES | {"mllm_judge.py"} | theirs
+
+
 def test_a_dry_run_sends_nothing(capsys):
     assert cli.main(["space", "push", "mllm_judge", "someone/judge", "--dry-run", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -1,0 +1,365 @@
+"""`SearchEngine`: pictures of an index, or of one's own, by what must be in them and what must not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from negation_clip.evaluation.encoder import NEUTRAL_TEXT, Encoder
+from negation_clip.evaluation.query import in_words, noun_phrase
+
+from .calibration import threshold_at
+from .gallery import Gallery, open_pictures, shown_copy
+from .index import load_index
+from .reading import Reading, read
+
+MAX_RESULTS, MAX_CAPTIONS = 50, 6
+
+
+@dataclass(frozen=True)
+class Concept:
+    """One thing of a reading, in one picture, as one model sees it.
+
+    Attributes:
+        thing (`str`): such as "dog".
+        wanted (`bool`): whether it should be there.
+        score (`float`): similarity of the picture with the thing alone.
+        seen (`bool` or `None`): whether that is enough to call it there; `None` if the model has no threshold.
+    """
+
+    thing: str
+    wanted: bool
+    score: float
+    seen: bool | None
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A picture that was found.
+
+    Attributes:
+        row (`int`): its place in the gallery.
+        name (`str`): what it is called.
+        rank (`int`): 1 for the best.
+        score (`float`): similarity of the picture with the sentence searched for.
+        ranks (`dict[str, int]`), scores (`dict[str, float]`): the same by every model of the engine.
+        wanted (`float` or `None`): similarity with what is wanted alone; `None` if nothing is.
+        concepts (`tuple[Concept, ...]`): the things of the reading.
+        fits (`bool` or `None`): it scores enough for what is wanted, and nothing unwanted is seen; `None` if the model
+            has no threshold.
+    """
+
+    row: int
+    name: str
+    rank: int
+    score: float
+    ranks: Mapping[str, int]
+    scores: Mapping[str, float]
+    wanted: float | None
+    concepts: tuple[Concept, ...]
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one model found.
+
+    Attributes:
+        model (`str`): its name.
+        hits (`tuple[Hit, ...]`): the best first.
+        confident (`bool` or `None`): one of the hits fits. `False` is "no confident match", `None` means that the
+            model has no threshold.
+        threshold (`float` or `None`): what a picture must score for what is wanted.
+    """
+
+    model: str
+    hits: tuple[Hit, ...]
+    confident: bool | None
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What all models asked found.
+
+    Attributes:
+        reading (`Reading`): what was searched for.
+        found (`tuple[Found, ...]`): by model, in the order in which they were asked for.
+        alpha (`float` or `None`): strength of the steered models among them.
+    """
+
+    reading: Reading
+    found: tuple[Found, ...]
+    alpha: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one model scores captions of a picture.
+
+    Attributes:
+        model (`str`): its name.
+        scores (`tuple[float, ...]`): similarity of each caption with the picture.
+        probabilities (`tuple[float, ...]`): softmax of the scores times the model's own logit scale.
+    """
+
+    model: str
+    scores: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+
+class SearchEngine:
+    """Searches a gallery with several models, and says for every hit why it was found.
+
+    Safe to be used from several threads: one at a time uses the models, and what a call is given, such as α, is seen
+    by no other. Engines that [`with_pictures`] and [`over`] return share the models with the one that they come from,
+    and nothing else.
+
+    Args:
+        encoders (`dict[str, Encoder]`): the models by name.
+        gallery (`Gallery`): embedded by all of them.
+        thresholds (`dict`, *optional*): by model, from `calibrate`.
+    """
+
+    def __init__(self, encoders: Mapping[str, Encoder], gallery: Gallery, thresholds: Mapping | None = None):
+        if not encoders:
+            raise ValueError("an engine needs one model at least")
+        if missing := [name for name in encoders if name not in gallery.embeds]:
+            raise ValueError(f"the gallery has no embeddings by {missing[0]!r}")
+        self.gallery = gallery
+        self._encoders = dict(encoders)
+        self._thresholds = dict(thresholds or {})
+        self._lock = threading.Lock()
+        self.info: dict = {}
+
+    @classmethod
+    def from_folder(cls, folder: str | Path, device: str = "cpu") -> SearchEngine:
+        """Loads an index and its models.
+
+        Args:
+            folder (`str` or `Path`): what `build_index` has written.
+            device (`str`): where the models run.
+
+        Returns:
+            `SearchEngine`; its `info` is what `index.json` holds.
+
+        Raises:
+            FileNotFoundError: no index, or a model is not there.
+            ValueError: see `load_index`.
+        """
+        models, gallery, info = load_index(folder)
+        engine = cls({one.name: one.load(device) for one in models}, gallery, info["thresholds"])
+        engine.info = info
+        return engine
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models."""
+        return list(self._encoders)
+
+    @property
+    def alpha(self) -> float | None:
+        """Strength that the steered models have unless told otherwise; `None` if there are none."""
+        steered = [encoder.model.config.alpha for encoder in self._encoders.values() if _is_steered(encoder)]
+        return next((value for value in steered if isinstance(value, float | int)), None)
+
+    def over(self, gallery: Gallery) -> SearchEngine:
+        """An engine with the same models over another gallery, embedded by all of them."""
+        other = SearchEngine(self._encoders, gallery, self._thresholds)
+        other._lock, other.info = self._lock, self.info
+        return other
+
+    def with_pictures(self, files: Sequence[str | Path | tuple[str, bytes]]) -> SearchEngine:
+        """An engine over somebody's own pictures. Nothing is written; the pictures go with the engine.
+
+        Args:
+            files: see `open_pictures`, with its limits.
+
+        Returns:
+            `SearchEngine`; its `gallery` is all that it holds of the pictures, small copies and embeddings.
+
+        Raises:
+            ValueError: see `open_pictures`; it names the file.
+        """
+        names, pictures = open_pictures(files)
+        with self._lock:
+            embeds = {name: encoder.encode_images(pictures) for name, encoder in self._encoders.items()}
+        return self.over(Gallery(names, [shown_copy(picture) for picture in pictures], embeds, own=True))
+
+    def search(
+        self,
+        query: str | Reading,
+        models: Sequence[str] | None = None,
+        k: int = 8,
+        alpha: float | None = None,
+        without: str = "",
+    ) -> Answer:
+        """The pictures that fit best.
+
+        Args:
+            query (`str` or `Reading`): in plain language, or a reading.
+            models (`Sequence[str]`, *optional*): names of those to ask; all by default.
+            k (`int`): hits of each, at most `MAX_RESULTS`.
+            alpha (`float`, *optional*): strength of steering in [0, 1], for this call.
+            without (`str`): what is not wanted, beside a query in plain language.
+
+        Returns:
+            `Answer`
+
+        Raises:
+            ValueError: an empty query, an unknown model, `k` or `alpha` out of range, `without` beside a reading.
+        """
+        if isinstance(query, Reading) and without:
+            raise ValueError("a reading says itself what is not wanted; `without` goes with a query in plain language")
+        reading = query if isinstance(query, Reading) else read(query, without)
+        if not reading.sentence.strip():
+            raise ValueError("type what you are looking for, or what should not be in the picture")
+        asked = self._asked(models)
+        if not 1 <= k <= MAX_RESULTS:
+            raise ValueError(f"k must be from 1 to {MAX_RESULTS}, got {k}")
+        _check_alpha(alpha)
+        scores, parts = {}, {}
+        things = [*reading.things, *reading.absent]
+        texts = [*([reading.present] if reading.present else []), *map(noun_phrase, things)]
+        with self._lock:
+            for name, encoder in self._encoders.items():
+                images = self.gallery.embeds[name]
+                scores[name] = encoder.similarity(images, _encode_reading(encoder, reading, alpha))[:, 0]
+                if name in asked:
+                    with _strength(encoder, 0.0):  # a thing alone is named as it is
+                        parts[name] = encoder.similarity(images, encoder.encode_texts(texts)) if texts else None
+        orders = {name: np.argsort(-values, kind="stable") for name, values in scores.items()}
+        places = {name: np.argsort(order) + 1 for name, order in orders.items()}
+        found = []
+        for name in asked:
+            present = len(reading.things) > 1
+            cut = self._threshold(name, "several" if present else "one", len(self.gallery))
+            seen_from = self._threshold(name, "one", 1)
+            hits = []
+            for row in map(int, orders[name][:k]):
+                own = parts[name][row]
+                single = own[len(texts) - len(things) :]
+                concepts = tuple(
+                    Concept(
+                        thing, i < len(reading.things), float(score), None if seen_from is None else score >= seen_from
+                    )
+                    for i, (thing, score) in enumerate(zip(things, single.tolist(), strict=True))
+                )
+                wanted = float(own[0]) if reading.present else None
+                fits = None
+                if cut is not None:
+                    unwanted = any(concept.seen for concept in concepts if not concept.wanted)
+                    fits = (wanted is None or wanted >= cut) and not unwanted
+                hits.append(
+                    Hit(
+                        row,
+                        self.gallery.names[row],
+                        int(places[name][row]),
+                        float(scores[name][row]),
+                        {other: int(places[other][row]) for other in self._encoders},
+                        {other: float(scores[other][row]) for other in self._encoders},
+                        wanted,
+                        concepts,
+                        fits,
+                    )
+                )
+            confident = None if cut is None else any(hit.fits for hit in hits)
+            found.append(Found(name, tuple(hits), confident, cut))
+        steered = any(_is_steered(self._encoders[name]) for name in asked)
+        return Answer(reading, tuple(found), (self.alpha if alpha is None else alpha) if steered else None)
+
+    def choose(
+        self, captions: Sequence[str], row: int = 0, models: Sequence[str] | None = None, alpha: float | None = None
+    ) -> tuple[Choice, ...]:
+        """Which caption fits a picture of the gallery.
+
+        Args:
+            captions (`Sequence[str]`): 2 to `MAX_CAPTIONS`, all different, read as they stand.
+            row (`int`): the picture's place in the gallery.
+            models, alpha: see [`search`].
+
+        Returns:
+            `tuple[Choice, ...]`, by model.
+
+        Raises:
+            ValueError: too few or too many captions, an empty one, two that are equal (numbers named), a row that the
+                gallery does not have, an unknown model, `alpha` out of range.
+        """
+        if not 2 <= len(captions) <= MAX_CAPTIONS:
+            raise ValueError(f"give 2 to {MAX_CAPTIONS} captions, got {len(captions)}")
+        texts = [in_words(caption) for caption in captions]
+        for number, text in enumerate(texts, 1):
+            if not text:
+                raise ValueError(f"caption {number} is empty")
+            if (first := texts.index(text) + 1) < number:
+                raise ValueError(f"captions {first} and {number} are the same")
+        if not 0 <= row < len(self.gallery):
+            raise ValueError(f"there is no picture {row}: the gallery has {len(self.gallery)}")
+        _check_alpha(alpha)
+        choices = []
+        for name in self._asked(models):
+            encoder = self._encoders[name]
+            with self._lock, _strength(encoder, alpha):
+                scores = encoder.similarity(self.gallery.embeds[name][[row]], encoder.encode_texts(texts))[0]
+                scale = float(encoder.model.logit_scale.detach().exp())
+            weights = np.exp(scale * (scores.astype(np.float64) - scores.max()))
+            choices.append(Choice(name, tuple(scores.tolist()), tuple((weights / weights.sum()).tolist())))
+        return tuple(choices)
+
+    def _asked(self, models: Sequence[str] | None) -> list[str]:
+        asked = self.models if models is None else list(dict.fromkeys(models))
+        if not asked:
+            raise ValueError(f"choose a model: {', '.join(self.models)}")
+        if unknown := [name for name in asked if name not in self._encoders]:
+            raise ValueError(f"there is no model {unknown[0]!r}; there are {', '.join(self.models)}")
+        return asked
+
+    def _threshold(self, model: str, kind: str, size: int) -> float | None:
+        table = self._thresholds.get(model)
+        return None if table is None else threshold_at(table[kind], size)
+
+
+class _strength:
+    """Sets the strength of a steered model for a while; leaves others alone. The engine's lock must be held."""
+
+    def __init__(self, encoder: Encoder, alpha: float | None):
+        self.config = encoder.model.config if _is_steered(encoder) and alpha is not None else None
+        self.alpha = alpha
+
+    def __enter__(self):
+        if self.config is not None:
+            self.before, self.config.alpha = self.config.alpha, float(self.alpha)
+
+    def __exit__(self, *_):
+        if self.config is not None:
+            self.config.alpha = self.before
+
+
+def _is_steered(encoder: Encoder) -> bool:
+    return encoder.model.config.model_type == "steered_clip"
+
+
+def _check_alpha(alpha: float | None) -> None:
+    if alpha is not None and not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must be from 0 to 1, got {alpha}")
+
+
+@torch.no_grad()
+def _encode_reading(encoder: Encoder, reading: Reading, alpha: float | None) -> np.ndarray:
+    """`(1, d)`: what a model makes of a reading."""
+    with _strength(encoder, alpha):
+        if not (_is_steered(encoder) and encoder.model.config.direction == "query" and reading.absent):
+            return encoder.encode_texts([reading.sentence])
+        # Away from what the reading denies, which need not be what a parser would find in its sentence.
+        kept, affirmed = (encoder.tokenize([text]) for text in (reading.present or NEUTRAL_TEXT, reading.affirmed))
+        directions = encoder.model.query_directions(kept, affirmed)
+        features = encoder.model.get_text_features(**encoder.tokenize([reading.sentence]), steer_directions=directions)
+        return features.pooler_output.float().cpu().numpy()
+
+
+__all__ = ["MAX_CAPTIONS", "MAX_RESULTS", "Answer", "Choice", "Concept", "Found", "Hit", "SearchEngine"]

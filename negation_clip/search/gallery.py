@@ -1,0 +1,131 @@
+"""Pictures to be searched: their names, small copies to be shown, and their embeddings by every model."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from negation_clip.data.images import load_image
+
+#: Limits of pictures that people bring along.
+MAX_PICTURES, MAX_BYTES, MAX_PIXELS = 24, 8 * 2**20, 25_000_000
+#: Longer side of the copies that are shown, in pixels.
+SHOWN_PIXELS = 192
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Pictures as they are searched.
+
+    Attributes:
+        names (`list[str]`): what each picture is called, or what it shows.
+        pictures (`list[bytes]`): a small copy of each, as PNG or JPEG.
+        embeds (`dict[str, np.ndarray]`): by model `(n, d)` float32.
+        own (`bool`): somebody has brought the pictures along; they are not those of the index.
+    """
+
+    names: list[str]
+    pictures: list[bytes]
+    embeds: Mapping[str, np.ndarray]
+    own: bool = False
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, rows: Sequence[int]) -> Gallery:
+        """The gallery of these pictures alone."""
+        embeds = {name: values[list(rows)] for name, values in self.embeds.items()}
+        return Gallery([self.names[i] for i in rows], [self.pictures[i] for i in rows], embeds, self.own)
+
+
+def open_pictures(files: Sequence[str | Path | tuple[str, bytes]]) -> tuple[list[str], list[Image.Image]]:
+    """Opens pictures that somebody has brought along, within limits.
+
+    Args:
+        files: paths, or pairs of a name and the file's bytes; at most `MAX_PICTURES`, each at most `MAX_BYTES` long.
+
+    Returns:
+        Their names, without folders, and the pictures, upright and RGB.
+
+    Raises:
+        ValueError: none, too many; a file that is too large, has more than `MAX_PIXELS` pixels, is no picture of one
+            of `FORMATS`, or is damaged. The message names the file, and says what would be right.
+    """
+    if not files:
+        raise ValueError("choose at least one picture")
+    if len(files) > MAX_PICTURES:
+        raise ValueError(f"{len(files)} pictures are too many: choose at most {MAX_PICTURES}")
+    names, pictures = [], []
+    for file in files:
+        name, content = (file[0], file[1]) if isinstance(file, tuple) else (Path(file).name, Path(file))
+        names.append(name)
+        pictures.append(_open(name, content))
+    return names, pictures
+
+
+def _open(name: str, content: bytes | Path) -> Image.Image:
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    if size > MAX_BYTES:
+        raise ValueError(f"{name} has {size / 2**20:.1f} MB: a picture may have {MAX_BYTES / 2**20:.0f}")
+    data = io.BytesIO(content if isinstance(content, bytes) else content.read_bytes())
+    kinds = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
+    try:
+        # the head of the file only: a small file may claim, and unpack to, a huge picture
+        with Image.open(data, formats=FORMATS) as head:
+            width, height = head.size
+    except UnidentifiedImageError:
+        raise ValueError(f"{name} is not a picture that can be read: {kinds} can") from None
+    except Image.DecompressionBombError:
+        raise ValueError(f"{name} has far too many pixels: at most {MAX_PIXELS / 1e6:.0f} million") from None
+    except Exception as error:  # decoders raise all kinds of errors on a corrupt file
+        raise ValueError(f"{name} is damaged: {error or type(error).__name__}") from None
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{name} is {width} × {height} pixels: at most {MAX_PIXELS / 1e6:.0f} million can be read")
+    try:
+        return load_image([data], 0)
+    except Exception as error:
+        raise ValueError(f"{name} is damaged: {error or type(error).__name__}") from None
+
+
+def delete_older(folder: str | Path, seconds: float) -> None:
+    """Deletes the files below a folder that nobody has written to for so many seconds.
+
+    For what a server was sent and never handed on: uploads that were refused or broken off on the way.
+    """
+    before = time.time() - seconds
+    for path in Path(folder).rglob("*"):
+        try:
+            if path.is_file() and path.stat().st_mtime < before:
+                path.unlink()
+        except FileNotFoundError:  # whoever read it has deleted it
+            pass
+
+
+def shown_copy(picture: Image.Image, pixels: int = SHOWN_PIXELS) -> bytes:
+    """A small copy of a picture, at most `pixels` a side, as the bytes of a JPEG file without metadata."""
+    copy = picture.convert("RGB")
+    copy.info.clear()  # a comment in the file would be copied, too
+    copy.thumbnail((pixels, pixels))
+    buffer = io.BytesIO()
+    copy.save(buffer, format="JPEG", quality=88)
+    return buffer.getvalue()
+
+
+__all__ = [
+    "FORMATS",
+    "MAX_BYTES",
+    "MAX_PICTURES",
+    "MAX_PIXELS",
+    "SHOWN_PIXELS",
+    "Gallery",
+    "delete_older",
+    "open_pictures",
+    "shown_copy",
+]

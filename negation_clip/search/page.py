@@ -1,0 +1,195 @@
+"""The demo Space's HTML: hits with their scores, verdicts, and messages. All text that users type is escaped."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from .engine import Answer, Choice, Found, Hit
+from .gallery import Gallery
+
+#: Of the page; colours follow Gradio's light and dark themes.
+CSS = """
+.nc-models {display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 270px), 1fr)); gap: 1rem}
+.nc-model {min-width: 0}
+.nc-model h3 {margin: 0 0 .3rem}
+.nc-hits {display: grid; grid-template-columns: repeat(auto-fill, minmax(118px, 1fr)); gap: .5rem; list-style: none;
+  margin: 0; padding: 0}
+.nc-hits > li {margin: 0; padding: 0; min-width: 0; border: 2px solid var(--border-color-primary);
+  border-radius: 8px; overflow: hidden; background: var(--background-fill-primary)}
+.nc-hits > li.fits {border-color: #15803d}
+.nc-examples button {min-width: 130px; flex: 1 1 130px}
+.nc-hits > li:has(details[open]) {grid-column: 1 / -1}
+.nc-hits img {width: 100%; aspect-ratio: 1; object-fit: contain; display: block; margin: 0;
+  background: var(--background-fill-secondary)}
+.nc-hits li:has(details[open]) img {max-width: 192px}
+.nc-hits summary {padding: .45rem .5rem; cursor: pointer; min-height: 44px; font-size: .85rem; line-height: 1.3}
+.nc-hits summary:focus-visible {outline: 3px solid var(--color-accent); outline-offset: -3px}
+.nc-hits summary small {display: block; color: var(--body-text-color-subdued)}
+.nc-hits .nc-score {font-weight: 600; text-decoration: underline dotted}
+.nc-detail {padding: .25rem .5rem .6rem; font-size: .85rem; overflow-wrap: anywhere}
+.nc-detail table, .nc-choices table {border-collapse: collapse; width: 100%; margin: .3rem 0; font-size: .85rem}
+.nc-detail :is(table, tr, th, td), .nc-choices :is(table, tr, th, td) {border: 0 !important}
+.nc-detail :is(th, td), .nc-choices :is(th, td) {text-align: left; padding: .2rem .6rem .2rem 0 !important;
+  vertical-align: top; border-bottom: 1px solid var(--border-color-primary) !important; overflow-wrap: normal}
+.nc-detail tbody th, .nc-choices tbody th {font-weight: 400; overflow-wrap: anywhere}
+.nc-choices td.best {font-weight: 700}
+.nc-note, .nc-alert {border-radius: 8px; padding: .6rem .8rem; margin: 0 0 .6rem; overflow-wrap: anywhere;
+  border: 1px solid var(--border-color-primary); background: var(--background-fill-secondary)}
+.nc-alert {border-color: #b91c1c; border-width: 2px}
+.nc-unsure {border-color: #b45309; border-width: 2px}
+.nc-own {max-width: 220px}
+.nc-own img {width: 100%; border-radius: 8px; margin: 0}
+.nc-strip {display: flex; flex-wrap: wrap; gap: .4rem}
+.nc-strip img {width: 72px; height: 72px; object-fit: cover; border-radius: 6px; margin: 0}
+"""
+
+ABOUT = """
+**What it does.** A query is read by rules: what it wants, and what it denies with words such as "no", "without" or
+"-dog". Both parts stand in boxes under the query and can be changed. Then the sentence "wanted without not wanted" is
+given to each model, which ranks all pictures by the similarity of their embeddings with it.
+
+**The models.** *CLIP* compares the sentence as it stands. *HanCLIP* does the same, and was fine-tuned to hear no.
+*Steered* is CLIP again: inside its text tower the query is pushed away from what it denies, by α.
+
+**Scores.** A number under a picture is the similarity of picture and sentence. Open it to see the picture's similarity
+with each thing alone, and its rank by each model.
+
+**No confident match.** A search always finds something. So for each model there is a similarity that a picture must
+reach for what is wanted, found with queries for things that some picture shows and for things that none shows. If no
+picture of those listed reaches it, or all that do seem to show what is not wanted, the page says so.
+
+**Limits.** A model of this kind tells how well a sentence fits; it does not verify that something is absent.
+"""
+
+
+def about_index(info: Mapping, n: int) -> str:
+    """Markdown about an index: what its pictures show.
+
+    Args:
+        info: what `index.json` holds.
+        n: number of pictures.
+    """
+    models = ", ".join(model["name"] for model in info["models"])
+    shown = f" They show: {', '.join(info['things'])}." if info["things"] else ""
+    return f"**This index** holds {n} pictures, for {models}.{shown}"
+
+
+def alert(text: str) -> str:
+    """A message that something was refused; screen readers say it at once."""
+    return f'<div class="nc-alert" role="alert">{escape(text)}</div>'
+
+
+def note(text: str) -> str:
+    """A message that all is well."""
+    return f'<div class="nc-note" role="status">{escape(text)}</div>'
+
+
+def answer(found: Answer, gallery: Gallery) -> str:
+    """The hits of all models that were asked, side by side where there is room."""
+    reading = found.reading
+    said = f"Searched as “{escape(reading.sentence)}” in {_where(gallery)}"
+    said += "." if found.alpha is None else f", with α = {found.alpha:.2f}."
+    if reading.note:
+        said += f" {escape(reading.note)}"
+    columns = "".join(_model(one, found, gallery) for one in found.found)
+    return f'<div class="nc-note" role="status">{said}</div><div class="nc-models">{columns}</div>'
+
+
+def pictures(gallery: Gallery) -> str:
+    """Small copies of somebody's own pictures."""
+    shown = "".join(_image(gallery, i) for i in range(len(gallery)))
+    return f'{note(f"Searching in {_where(gallery)}.")}<div class="nc-strip">{shown}</div>'
+
+
+def choices(found: Sequence[Choice], captions: Sequence[str]) -> str:
+    """What each model makes of the captions of a picture."""
+    head = "".join(f"<th scope='col'>{escape(one.model)}</th>" for one in found)
+    rows = []
+    for i, caption in enumerate(captions):
+        cells = []
+        for one in found:
+            best = max(one.scores) == one.scores[i]
+            mark = " ✓" if best else ""
+            style = " class='best'" if best else ""
+            cells.append(f"<td{style}>{one.probabilities[i]:.0%}{mark}<br><small>{one.scores[i]:.3f}</small></td>")
+        rows.append(f"<tr><th scope='row'>{escape(caption)}</th>{''.join(cells)}</tr>")
+    table = f"<table><thead><tr><th scope='col'>Caption</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return (
+        f'<div class="nc-choices" role="status">{table}'
+        "<p>Share of the softmax over these captions; below it the similarity. ✓ marks each model's choice.</p></div>"
+    )
+
+
+def one_picture(gallery: Gallery, row: int = 0) -> str:
+    """The picture that a multiple choice is about."""
+    return f'<div class="nc-own">{_image(gallery, row)}</div>'
+
+
+def _where(gallery: Gallery) -> str:
+    if not gallery.own:
+        return f"{len(gallery)} pictures"
+    return f"your {len(gallery)} pictures" if len(gallery) > 1 else "your picture"
+
+
+def _model(one: Found, whole: Answer, gallery: Gallery) -> str:
+    verdict = ""
+    if one.confident is False:
+        verdict = (
+            '<div class="nc-note nc-unsure"><strong>No confident match.</strong> These are the closest pictures, but '
+            "none scores enough for what is wanted without showing what is not.</div>"
+        )
+    hits = "".join(_hit(hit, one, whole, gallery) for hit in one.hits)
+    name = escape(one.model)
+    hits = f'<ol class="nc-hits">{hits}</ol>'
+    return f'<section class="nc-model" aria-label="{name}"><h3>{name}</h3>{verdict}{hits}</section>'
+
+
+def _hit(hit: Hit, one: Found, whole: Answer, gallery: Gallery) -> str:
+    doubts = [f"{concept.thing}?" for concept in hit.concepts if concept.seen and not concept.wanted]
+    if hit.fits:
+        verdict = "fits"
+    elif hit.fits is None:
+        verdict = ""
+    else:
+        verdict = f"shows {', '.join(doubts)}" if doubts else "unsure"
+    label = f"<small>{escape(verdict)}</small>" if verdict else ""
+    return (
+        f'<li class="{"fits" if hit.fits else ""}" data-name="{escape(hit.name)}">{_image(gallery, hit.row)}<details>'
+        f'<summary>{hit.rank}. <span class="nc-score">{hit.score:.3f}</span>{label}</summary>'
+        f'<div class="nc-detail">{_detail(hit, one, whole)}</div></details></li>'
+    )
+
+
+def _detail(hit: Hit, one: Found, whole: Answer) -> str:
+    """Where a score comes from."""
+    rows = []
+    if hit.wanted is not None:
+        needed = "" if one.threshold is None else f"; a match needs {one.threshold:.3f}"
+        rows.append((whole.reading.present, f"{hit.wanted:.3f}{needed}"))
+    for concept in hit.concepts:
+        if concept.wanted and len(whole.reading.things) == 1:
+            continue  # the phrase above stands for it
+        seen = {True: ", seems to be there", False: ", seems not to be there", None: ""}[concept.seen]
+        rows.append((("" if concept.wanted else "not wanted: ") + concept.thing, f"{concept.score:.3f}{seen}"))
+    parts = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    ranks = "".join(
+        f"<tr><th scope='row'>{escape(name)}</th><td>{hit.scores[name]:.3f}</td><td>{rank}</td></tr>"
+        for name, rank in hit.ranks.items()
+    )
+    return (
+        f"<p>{escape(hit.name)}</p>"
+        f"<table><thead><tr><th scope='col'>Alone</th><th scope='col'>Similarity</th></tr></thead>"
+        f"<tbody>{parts}</tbody></table>"
+        "<table><thead><tr><th scope='col'>“" + escape(whole.reading.sentence) + "” by</th>"
+        f"<th scope='col'>Score</th><th scope='col'>Rank</th></tr></thead><tbody>{ranks}</tbody></table>"
+    )
+
+
+def _image(gallery: Gallery, row: int) -> str:
+    picture = base64.b64encode(gallery.pictures[row]).decode("ascii")
+    return f'<img src="data:image/jpeg;base64,{picture}" alt="{escape(gallery.names[row])}">'
+
+
+__all__ = ["ABOUT", "CSS", "about_index", "alert", "answer", "choices", "note", "one_picture", "pictures"]

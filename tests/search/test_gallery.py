@@ -1,0 +1,114 @@
+"""Pictures that people bring along: limits, broken files, and what is kept of them."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from negation_clip.search.gallery import (
+    MAX_BYTES,
+    MAX_PICTURES,
+    MAX_PIXELS,
+    Gallery,
+    delete_older,
+    open_pictures,
+    shown_copy,
+)
+
+
+def encoded(format: str, size=(40, 30), **options) -> bytes:
+    buffer = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(buffer, format=format, **options)
+    return buffer.getvalue()
+
+
+def png_that_claims(width: int, height: int) -> bytes:
+    """A few bytes whose head promises a picture of that size."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + data + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_usual_formats_are_read(format, tmp_path):
+    (tmp_path / "deep").mkdir()
+    path = tmp_path / "deep" / f"picture.{format.lower()}"
+    path.write_bytes(encoded(format))
+    names, pictures = open_pictures([path, ("other", path.read_bytes())])
+    assert names == [path.name, "other"]
+    assert [(one.mode, one.size) for one in pictures] == [("RGB", (40, 30))] * 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"this is no picture", "holiday.png is not a picture that can be read: JPEG, PNG, WEBP, GIF and BMP can"),
+        (b"", "holiday.png is not a picture"),
+        (encoded("TIFF"), "holiday.png is not a picture"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "holiday.png is not a picture"),
+        (encoded("JPEG", (400, 300))[:900], "holiday.png is damaged"),
+        (encoded("PNG", (400, 300))[:300], "holiday.png is damaged"),
+        (png_that_claims(6000, 6000), "holiday.png is 6000 × 6000 pixels: at most 25 million"),
+        (png_that_claims(60000, 60000), "holiday.png has far too many pixels: at most 25 million"),
+        (bytes(MAX_BYTES + 1), "holiday.png has 8.0 MB: a picture may have 8"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_the_reason(content, message, tmp_path):
+    path = tmp_path / "holiday.png"
+    path.write_bytes(content)
+    for file in (path, ("holiday.png", content)):
+        with pytest.raises(ValueError, match=message) as caught:
+            open_pictures([("good.png", encoded("PNG")), file])
+        assert str(tmp_path) not in str(caught.value)
+
+
+def test_the_number_is_limited():
+    with pytest.raises(ValueError, match=f"{MAX_PICTURES + 1} pictures are too many: choose at most {MAX_PICTURES}"):
+        open_pictures([("x.png", encoded("PNG"))] * (MAX_PICTURES + 1))
+    with pytest.raises(ValueError, match="at least one picture"):
+        open_pictures([])
+
+
+def test_a_picture_just_within_the_limit_is_read():
+    side = int(MAX_PIXELS**0.5)
+    buffer = io.BytesIO()
+    Image.new("1", (side, side)).save(buffer, format="PNG")
+    assert open_pictures([("large.png", buffer.getvalue())])[1][0].size == (side, side)
+
+
+def test_pictures_stand_upright_and_nothing_but_the_picture_is_kept():
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "taken at home"
+    _, (picture,) = open_pictures([("x.jpg", encoded("JPEG", exif=exif, comment=b"secret"))])
+    assert picture.size == (30, 40)
+    kept = shown_copy(picture)
+    copy = Image.open(io.BytesIO(kept))
+    assert not copy.getexif() and b"secret" not in kept and b"home" not in kept
+    assert max(Image.open(io.BytesIO(shown_copy(picture.resize((3000, 1000))))).size) <= 192
+
+
+def test_old_files_are_deleted_and_young_ones_left(tmp_path):
+    for name in ("old", "deep/old", "deep/young"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+        if name.endswith("old"):
+            os.utime(tmp_path / name, (0, 0))
+    delete_older(tmp_path, 600)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["young"]
+
+
+def test_some_of_a_gallery():
+    gallery = Gallery(["a", "b", "c"], [b"1", b"2", b"3"], {"m": np.arange(6.0).reshape(3, 2)}, own=True)
+    part = gallery.take([2, 0])
+    assert (part.names, part.pictures, part.own) == (["c", "a"], [b"3", b"1"], True)
+    assert part.embeds["m"].tolist() == [[4, 5], [0, 1]]

@@ -1,0 +1,98 @@
+"""One reading whichever way a search is asked, and boxes that mean what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from negation_clip.data.concepts import NAMES
+from negation_clip.queries import MAX_CHARACTERS
+from negation_clip.search import Reading, edited, read
+
+TWO_WAYS = [
+    ("a dog without a cat", "a dog", "cat"),
+    ("a dog without a cat", "a dog", "no cats"),
+    ("a dog but no cats", "a dog", "a cat"),
+    ("dog -cat", "dog", "cat"),
+    ("find me a dog without a cat", "find me a dog", "cat"),
+    ("show me photos of a park with no people or dogs", "show me photos of a park", "people, dogs"),
+    ("park -dog -bird", "park", "dog; bird"),
+    ('street -"parked car"', "street", "parked car"),
+    ("no cat", "", "cat"),
+    ("a dog next to a no entry sign without a cat", "a dog next to a no entry sign", "cat"),
+    ("a man who isn’t wearing glasses", "a man", "glasses"),
+]
+
+
+@pytest.mark.parametrize(("one_box", "query", "without"), TWO_WAYS)
+def test_both_ways_of_asking_are_one_search(one_box, query, without):
+    assert read(one_box).sentence == read(query, without).sentence
+
+
+@pytest.mark.parametrize("template", ["{a} without {b}", "{a} but no {b}", "{a} with no {b}", "{a} -{b}"])
+def test_every_pair_of_nouns_is_read_alike_in_one_box_and_in_two(template):
+    for a, b in zip(NAMES, NAMES[7:], strict=False):
+        one = read(template.format(a=f"a {a}", b=b if " " not in b else f'"{b}"'))
+        two = read(f"a {a}", b)
+        assert one == two and one.absent == (b,) and one.things == (a,)
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence", "absent"),
+    [
+        ("a dog", "a dog", ()),
+        ("a no parking sign next to a car", "a no parking sign next to a car", ()),
+        ("neither dogs nor cats", "no dogs and no cats", ("dogs", "cats")),
+        ("a table with plates but no forks or knives", "a table with plates without a fork or a knife", None),
+        ("nobody on the beach", "the beach without a person", ("people",)),
+    ],
+)
+def test_the_sentence_that_is_searched(query, sentence, absent):
+    reading = read(query)
+    assert reading.sentence == sentence
+    assert absent is None or reading.absent == absent
+
+
+def test_what_would_be_affirmed():
+    assert read("a dog without a cat or owls").affirmed == "a dog and a cat and an owl"
+    assert read("no cat").affirmed == "a cat"
+
+
+@pytest.mark.parametrize("query", [one for one, *_ in TWO_WAYS])
+def test_a_reading_survives_its_boxes(query):
+    reading = read(query)
+    again = edited(reading.present, ", ".join(reading.absent))
+    assert (again.sentence, again.things) == (reading.sentence, reading.things)
+
+
+def test_boxes_mean_what_they_say():
+    assert edited("a no entry sign", "").sentence == "a no entry sign"
+    assert edited("a dog without a cat", "").absent == ()  # what somebody has put into the box of wanted things
+    assert edited("", "cats, a dog\nowls").absent == ("cats", "dog", "owls")
+    assert edited("a dog", "cat, a cat, CATS, the cat").absent == ("cat",)
+
+
+def test_other_languages_are_not_taken_for_affirmative_silently():
+    reading = read("ein Hund ohne Katze")
+    assert reading.absent == () and "English" in reading.note
+    assert read("ein Hund ohne Haus", "Katze").absent == ("Katze",)
+    assert "few" in read("hardly any people on a beach").note
+
+
+@pytest.mark.parametrize(("query", "without"), [("", ""), ("  ", "\n"), ("", " ,; ")])
+def test_nothing_to_search_for_is_said(query, without):
+    for function in (read, edited):
+        with pytest.raises(ValueError, match="type what you are looking for"):
+            function(query, without)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=f"without has {MAX_CHARACTERS + 1} characters"):
+        read("a dog", "x" * (MAX_CHARACTERS + 1))
+    with pytest.raises(TypeError, match="query must be a string, got int"):
+        read(3)
+    with pytest.raises(TypeError, match="absent must be a string"):
+        edited("a dog", ["cat"])
+
+
+def test_a_reading_without_anything_has_an_empty_sentence():
+    assert Reading().sentence == ""
