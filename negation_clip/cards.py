@@ -99,7 +99,8 @@ def model_card(
     source = Path(source)
     folder, form = find_model(source, form)
     config = read_object(folder / ("config.json" if form == "merged" else "adapter_config.json"))
-    log = read_object(source / "training_log.json") if (source / "training_log.json").is_file() else {}
+    logs = (source / "training_log.json", source / "fit.json")  # of a training, or of a fit of steering
+    log = next((read_object(path) for path in logs if path.is_file()), {})
     arguments = log.get("arguments") or {}
     if not isinstance(arguments, dict):
         raise ValueError(f"{source / 'training_log.json'}: arguments must be an object, got {arguments!r}")

@@ -61,6 +61,7 @@ class FakeHub(ThreadingHTTPServer):
         fail_next (`list[tuple[str, int]]`): for each entry, the next request whose path contains the text is answered
             with that status.
         requests (`list[tuple[str, str]]`): method and path of all requests.
+        collections (`dict[str, dict]`): by slug, as the Hub answers.
     """
 
     daemon_threads = True
@@ -72,6 +73,7 @@ class FakeHub(ThreadingHTTPServer):
         self.uploads: list[str] = []
         self.fail_next: list[tuple[str, int]] = []
         self.requests: list[tuple[str, str]] = []
+        self.collections: dict[str, dict] = {}
 
     @property
     def endpoint(self) -> str:
@@ -114,6 +116,8 @@ def hub_of_this_process(monkeypatch):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        template = server.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         yield server
 
 
@@ -127,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self._serve()
 
-    do_HEAD = do_POST = do_PUT = do_GET
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_GET
 
     def _serve(self):
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -201,6 +205,10 @@ class _Handler(BaseHTTPRequestHandler):
         private = asked.get("visibility") == "private" or bool(asked.get("private"))
         self.server.repos[key] = Repo(private, asked.get("sdk"))
         self._json({"url": url, "name": key[1], "id": key[1]})
+
+    def may_write(self, kind: str, repo: str):
+        if not self._refuse() and self._repo(kind, repo):
+            self._json({})
 
     def info(self, kind: str, repo: str, revision: str | None = None):
         if found := self._repo(kind, repo):
@@ -302,19 +310,72 @@ class _Handler(BaseHTTPRequestHandler):
         etag = hashlib.sha256(content).hexdigest() if path.endswith(LARGE) else git_blob_oid(content)
         self._send(content, ETag=f'"{etag}"', X_Repo_Commit=commit, Accept_Ranges="bytes")
 
+    def new_collection(self):
+        if self._refuse():
+            return
+        asked = json.loads(self.body)
+        if len(asked.get("description", "")) > 150:
+            return self._json({"error": "description: too long"}, 400)
+        for slug, held in self.server.collections.items():
+            if (held["owner"], held["title"]) == (asked["namespace"], asked["title"]):
+                return self._json({"error": "You already created this collection", "slug": slug}, 409)
+        words = re.sub(r"[^a-z0-9]+", "-", asked["title"].lower()).strip("-")
+        slug = f"{asked['namespace']}/{words}-{len(self.server.collections):024x}"
+        fixed = {"items": [], "lastUpdated": "2026-01-01T00:00:00.000Z", "position": 0, "theme": "blue", "upvotes": 0}
+        self.server.collections[slug] = {**fixed, **asked, "slug": slug, "owner": asked.pop("namespace")}
+        self._json(self.server.collections[slug])
+
+    def collection(self, slug: str):
+        held = self.server.collections.get(slug)
+        if held is None:
+            return self._json({"error": "Collection not found"}, 404)
+        if self.command == "GET":
+            return self._json(held)
+        if not self._refuse():
+            held.update(json.loads(self.body))
+            self._json({"success": True, "data": held})
+
+    def new_item(self, slug: str):
+        if self._refuse():
+            return
+        asked, held = json.loads(self.body), self.server.collections[slug]
+        kind, name = asked["item"]["type"], asked["item"]["id"]
+        if (kind, name) not in self.server.repos:
+            return self._json({"error": "Repository not found"}, 404)
+        if any((item["type"], item["id"]) == (kind, name) for item in held["items"]):
+            return self._json({"error": "already there"}, 409)
+        note = {"note": {"html": asked["note"], "text": asked["note"]}} if asked.get("note") else {}
+        position = len(held["items"])
+        held["items"].append({"_id": f"{position:024x}", "id": name, "type": kind, "position": position, **note})
+        self._json(held)
+
+    def item(self, slug: str, item: str):
+        if self._refuse():
+            return
+        found = next(one for one in self.server.collections[slug]["items"] if one["_id"] == item)
+        note = json.loads(self.body)["note"]
+        found["note"] = {"html": note, "text": note}
+        self._json({"success": True})
+
 
 _KIND = r"(?:(?P<kind>datasets|spaces)/)?"
 _API = r"/api/(?P<kind>models|datasets|spaces)/" + _REPO
+_COLLECTION = r"/api/collections/(?P<slug>[^/]+/[^/]+)"
 _ROUTES = (
     (("GET",), r"/api/whoami-v2", _Handler.whoami),
     (("POST",), r"/api/validate-yaml", _Handler.validate),
     (("POST",), r"/api/repos/create", _Handler.create),
     (("GET",), _API, _Handler.info),
+    (("GET",), _API + r"/auth-check/write", _Handler.may_write),
     (("GET",), _API + r"/revision/(?P<revision>[^/]+)", _Handler.info),
     (("GET",), _API + r"/tree/(?P<revision>[^/]+)(?P<folder>/.*)?", _Handler.tree),
     (("POST",), _API + r"/preupload/(?P<revision>[^/]+)", _Handler.preupload),
     (("POST",), _API + r"/commit/(?P<revision>[^/]+)", _Handler.commit),
     (("POST",), "/" + _KIND + _REPO + r"\.git/info/lfs/objects/batch", _Handler.lfs_batch),
+    (("POST",), r"/api/collections", _Handler.new_collection),
+    (("GET", "PATCH"), _COLLECTION, _Handler.collection),
+    (("POST",), _COLLECTION + "/items", _Handler.new_item),
+    (("PATCH",), _COLLECTION + "/items/(?P<item>[^/]+)", _Handler.item),
     (("PUT",), r"/lfs/(?P<oid>[0-9a-f]{64})", _Handler.lfs_put),
     (("GET", "HEAD"), "/" + _KIND + _REPO + r"/resolve/(?P<revision>[^/]+)/(?P<path>.+)", _Handler.resolve),
 )

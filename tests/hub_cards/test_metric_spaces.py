@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import types
+from importlib.metadata import metadata
 from pathlib import Path
 
 import evaluate
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from huggingface_hub import RepoCard
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from negation_clip.metrics import judge_summary, negbench_mcq, retrieval
 from negation_clip.spaces import METRIC_SPACES, build_space
@@ -134,6 +136,9 @@ def test_complete_as_a_space(name):
         Requirement(line).name for line in (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
     }
     assert required == {"evaluate", "datasets", "numpy"}
+    # the Hub's default is older than what these need
+    for package in (*required, "gradio"):
+        assert SpecifierSet(metadata(package)["Requires-Python"]).contains(data["python_version"])
     info = evaluate.load(str(folder))
     assert info.description and info.citation and info.reference_urls
 
@@ -157,8 +162,10 @@ def gradio(monkeypatch):
 
 
 @pytest.mark.parametrize("name", METRIC_SPACES)
-def test_app(name, gradio):
-    source = Path(FOLDER, name, "app.py")
+def test_app(name, gradio, monkeypatch):
+    source = Path(FOLDER, name, "app.py").resolve()
+    monkeypatch.syspath_prepend(source.parent)  # as `python app.py` has it
+    monkeypatch.delitem(sys.modules, "negation_metrics", raising=False)
     spec = importlib.util.spec_from_file_location(f"{name}_app", source)
     app = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(app)
@@ -166,21 +173,25 @@ def test_app(name, gradio):
     found = app.compute(*examples)
     assert found["n"] == 1
     assert found.get("strict_accuracy", found.get("top1", {}).get("both", {}).get("rate")) == 1.0
-    with pytest.raises(gradio.Error, match="must be a JSON list: "):
+    with pytest.raises(gradio.Error, match="must be a JSON list of lists, each entry a (number|text): "):
         app.compute("[[1, 2", *examples[1:])
+    with pytest.raises(gradio.Error, match="row 0, entry 0 is true"):
+        app.compute("[[true]]", *examples[1:])
     with pytest.raises(gradio.Error, match="Mismatch|same number of answers"):
         app.compute(examples[0], "[0, 0]" if name == "negbench" else '[["no", "no"]]', *examples[2:])
     assert app.demo.examples and all(app.compute(*example)["n"] for example in app.demo.examples)
 
 
 def test_alone_as_on_a_space(tmp_path):
-    """With the measures' source beside them, the modules need nothing of this package, and their folder any name."""
+    """With the measures' source beside them, the modules need neither this package nor Gradio; any folder will do."""
     for name in METRIC_SPACES:
         build_space(name, tmp_path / f"space-{name}")
     code = """
 import sys
-sys.modules["negation_clip"] = None  # importing it fails from here on
+sys.modules.update(negation_clip=None, gradio=None, gradio_client=None)  # importing these fails from here on
 import evaluate
+retrieval = evaluate.load("space-negbench/negbench.py", "retrieval")
+print(retrieval.compute(predictions=[[0.9]], references=[0], ks=[1])["t2i_r1"])
 negbench = evaluate.load("space-negbench/negbench.py")
 print(negbench.compute(predictions=[[0.5] * 4] * 8, references=[0] * 8)["expected_accuracy"])
 judge = evaluate.load("space-mllm_judge/mllm_judge.py")
@@ -188,4 +199,4 @@ print(judge.compute(context=[["Yes."]], negation=[["No."]])["top1"]["both"]["rat
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
-    assert process.stdout.split() == ["0.25", "1.0"]
+    assert process.stdout.split() == ["1.0", "0.25", "1.0"]

@@ -1,20 +1,12 @@
 """Sums up a judge's answers in the browser. (`evaluate`'s own widget does not work with current Gradio.)"""
 
-import json
 from pathlib import Path
 
 import evaluate
 import gradio as gr
+from negation_metrics import json_list
 
 metric = evaluate.load(str(Path(__file__).with_name("mllm_judge.py")), keep_in_memory=True)
-
-
-def read(name: str, text: str) -> list:
-    """Reads a JSON list; `name` is for the message to whoever typed it."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise gr.Error(f"{name} must be a JSON list: {error}", print_exception=False) from None
 
 
 def compute(context: str, negation: str) -> dict:
@@ -24,9 +16,11 @@ def compute(context: str, negation: str) -> dict:
         context: JSON, a list of answers to the context question per query.
         negation: JSON, the answers to the negation question; "" where it was not asked.
     """
-    given = {"context": read("Context answers", context), "negation": read("Negation answers", negation)}
     try:
-        return metric.compute(**given)
+        return metric.compute(
+            context=json_list("Context", context, "a text", nested=True),
+            negation=json_list("Negation", negation, "a text", nested=True),
+        )
     except (ValueError, TypeError) as error:
         raise gr.Error(str(error), print_exception=False) from None
 
@@ -34,8 +28,10 @@ def compute(context: str, negation: str) -> dict:
 demo = gr.Interface(
     fn=compute,
     inputs=[
-        gr.Textbox(label="Answers to the context question, a list per query in the order of retrieval", lines=4),
-        gr.Textbox(label='Answers to the negation question, "" where it was not asked', lines=4),
+        gr.Textbox(label="Context", info="Answers to the context question: for each query, a list", lines=4),
+        gr.Textbox(
+            label="Negation", info='Answers to the negation question, "" where it was not asked: likewise', lines=4
+        ),
     ],
     outputs=gr.JSON(label="Result"),
     title="MLLM as a judge of negation",

@@ -1,7 +1,8 @@
-"""The measures themselves. A published Space holds their source in this place, made by
-`negation_clip.metrics.single_file.single_file("judge")`, so that it needs nothing of ours installed.
+"""The measures themselves. A published Space holds their source in this place, so that it needs nothing of ours
+installed: what `negation_clip.metrics.single_file` returns for `single_file("json_lists", "judge")`.
 """
 
 from negation_clip.metrics import judge_summary, parse_answer
+from negation_clip.metrics.json_lists import json_list
 
-__all__ = ["judge_summary", "parse_answer"]
+__all__ = ["json_list", "judge_summary", "parse_answer"]

@@ -1,23 +1,15 @@
 """Scores multiple-choice questions in the browser. (`evaluate`'s own widget does not work with current Gradio.)"""
 
-import json
 from pathlib import Path
 
 import evaluate
 import gradio as gr
+from negation_metrics import json_list
 
 metric = evaluate.load(str(Path(__file__).with_name("negbench.py")), keep_in_memory=True)
 
 
-def read(name: str, text: str) -> list:
-    """Reads a JSON list; `name` is for the message to whoever typed it."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise gr.Error(f"{name} must be a JSON list: {error}", print_exception=False) from None
-
-
-def compute(scores: str, answers: str, templates: str) -> dict:
+def compute(scores: str, answers: str, templates: str = "") -> dict:
     """Computes the metric from what was typed.
 
     Args:
@@ -25,10 +17,13 @@ def compute(scores: str, answers: str, templates: str) -> dict:
         answers: JSON, the index of each question's right caption.
         templates: JSON, each question's template, or nothing.
     """
-    given = {"predictions": read("Similarities", scores), "references": read("Right captions", answers)}
-    if templates.strip():
-        given["templates"] = read("Templates", templates)
     try:
+        given = {
+            "predictions": json_list("Similarities", scores, "a number", nested=True),
+            "references": json_list("Right captions", answers, "a whole number"),
+        }
+        if templates.strip():
+            given["templates"] = json_list("Templates", templates, "a text")
         return metric.compute(**given)
     except (ValueError, TypeError) as error:
         raise gr.Error(str(error), print_exception=False) from None
@@ -37,9 +32,11 @@ def compute(scores: str, answers: str, templates: str) -> dict:
 demo = gr.Interface(
     fn=compute,
     inputs=[
-        gr.Textbox(label="Similarity of each picture to its captions", lines=4),
-        gr.Textbox(label="Index of the right caption, from 0"),
-        gr.Textbox(label="Templates (optional)"),
+        gr.Textbox(
+            label="Similarities", info="predictions: for each picture, a list with that to each caption", lines=4
+        ),
+        gr.Textbox(label="Right captions", info="references: for each picture, the caption's index, from 0"),
+        gr.Textbox(label="Templates", info="templates, optional: for each picture"),
     ],
     outputs=gr.JSON(label="Result"),
     title="NegBench, multiple choice",
