@@ -140,6 +140,32 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"{repo_id!r} is no repository id of the form owner/name")
 
 
+def check_token(token: str | None) -> None:
+    """Refuse what cannot be sent as an access token; the error does not show it, which that of the client would.
+
+    Args:
+        token (`str`, *optional*): the token.
+
+    Raises:
+        ValueError: it is empty, or holds spaces, line ends or characters beyond ASCII.
+    """
+    if token is not None and not re.fullmatch(r"[!-~]+", token):
+        what = "holds spaces, line ends or characters beyond ASCII" if token else "is empty"
+        raise ValueError(f"the access token {what}: copy it anew, or leave it out and log in by `hf auth login`")
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether a model that was loaded from here came from the Hub, and not from a folder.
+
+    Args:
+        text (`str`): name or path.
+
+    Returns:
+        `bool`
+    """
+    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", text)) and not text.startswith(".") and not Path(text).exists()
+
+
 def read_object(path: Path) -> dict:
     """A JSON file that holds an object.
 
@@ -272,11 +298,13 @@ def push(
         `Plan`: what went, with `url`.
 
     Raises:
-        ValueError: see [`plan_push`]; a card that could not be made, unless `dry_run`.
+        ValueError: see [`plan_push`]; a card that could not be made, unless `dry_run`; see [`check_token`].
         FileNotFoundError: see [`plan_push`].
         huggingface_hub.errors.HfHubHTTPError: refused by the Hub.
     """
+    check_token(token)
     plan = plan_push(source, repo_id, form, results, licence, base_model)
+    _check_texts(plan, token)
     if dry_run:
         return plan
     if plan.card_error:
@@ -382,7 +410,7 @@ def _without_paths(path: Path) -> bytes:
             return {
                 name: clean(item, name)
                 for name, item in value.items()
-                if not (name == "_name_or_path" and isinstance(item, str) and item and not _is_hub_id(item))
+                if not (name == "_name_or_path" and isinstance(item, str) and item and not is_hub_id(item))
             }
         if isinstance(value, list):
             return [clean(item, key) for item in value]
@@ -396,21 +424,17 @@ def _without_paths(path: Path) -> bytes:
     return (json.dumps(clean(read_object(path)), indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _is_hub_id(text: str) -> bool:
-    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", text)) and not text.startswith(".") and not Path(text).exists()
-
-
-def _check_texts(plan: Plan) -> None:
+def _check_texts(plan: Plan, token: str | None = None) -> None:
     from huggingface_hub import get_token
 
-    own = get_token()
+    owned = [own for own in (get_token(), token) if own]
     home = str(Path.home())
     for name, content in plan.files.items():
         if not name.endswith(_TEXT) or name in _VOCABULARY:
             continue
         text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), 1):
-            if _TOKEN.search(line) or (own and own in line):
+            if _TOKEN.search(line) or any(own in line for own in owned):
                 raise ValueError(f"{name}, line {number}, holds an access token: take it out, and revoke it")
             found = _ABSOLUTE.search(line)
             if not name.endswith(".py") and (found or (len(home) > 5 and home in line)):

@@ -73,3 +73,19 @@ class ClipWithBoxes(CLIPModel):
             images = texts = no_features(self, self.config.projection_dim)
         dtype = torch.promote_types(images.dtype, torch.float32)
         return F.normalize(images.to(dtype), dim=-1), F.normalize(texts.to(dtype), dim=-1)
+
+
+def plain_model(model):
+    """What is saved of a trained model: of the Euclidean baseline a `CLIPModel` with its weights.
+
+    Args:
+        model (`PreTrainedModel`): any.
+
+    Returns:
+        `PreTrainedModel`: the model itself, unless it is a [`ClipWithBoxes`].
+    """
+    if not isinstance(model, ClipWithBoxes):
+        return model
+    plain = CLIPModel(model.config)
+    plain.load_state_dict(model.state_dict())
+    return plain

@@ -9,7 +9,7 @@ import logging
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, parse_flag_from_env
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -40,6 +40,8 @@ from .faults import (
     sync_folder,
 )
 from .grad_cache import GradientCache
+from .push import HubPush, check_push
+from .runs import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +67,15 @@ class ContrastiveTrainingArguments(TrainingArguments):
         bad_rows (`str`): `"skip"` leaves out rows with an empty caption or a picture that is missing or cannot be
             read, counts and reports them; more than half of them are an error nevertheless. `"error"` ends the run at
             the first.
+        hub_form (`str`, *optional*): what of a LoRA model is pushed to the Hub: `"merged"`, as is the default, or
+            `"adapter"`.
+        hub_licence (`str`, *optional*): licence of the weights as the Hub calls it, such as `"mit"`; a push needs it,
+            unless the model began as an embedded one.
+        hub_base_model (`str`, *optional*): Hub id of the backbone; by default that which the model was loaded from.
 
     Raises:
-        ValueError: for `remove_unused_columns=True`, a `loss_chunk_size` below 1, another `bad_rows`, or something in
-            `report_to` that is not installed.
+        ValueError: for `remove_unused_columns=True`, a `loss_chunk_size` below 1, another `bad_rows`, something in
+            `report_to` that is not installed, or a push that could not be done, see [`check_push`].
     """
 
     remove_unused_columns: bool = field(default=False, metadata={"help": "must stay off: the collator reads columns"})
@@ -83,6 +90,9 @@ class ContrastiveTrainingArguments(TrainingArguments):
     # A loss that is not finite ends the run, so there is nothing to hide.
     logging_nan_inf_filter: bool = field(default=False, metadata={"help": "hide losses that are not finite"})
     bad_rows: str = field(default="skip", metadata={"help": "rows without caption or picture: skip or error"})
+    hub_form: str | None = field(default=None, metadata={"help": "what of a LoRA model to push: merged or adapter"})
+    hub_licence: str | None = field(default=None, metadata={"help": "licence of the weights, such as mit"})
+    hub_base_model: str | None = field(default=None, metadata={"help": "Hub id of the backbone, for the card"})
 
     def __post_init__(self):
         if self.disable_tqdm is None and not (sys.stderr.isatty() or is_in_notebook()):
@@ -97,6 +107,8 @@ class ContrastiveTrainingArguments(TrainingArguments):
         for name, installed in _reporters().items():
             if name in self.report_to and not installed():
                 raise ValueError(f"report_to={name}, but {name} is not installed: pip install {name}")
+        if self.push_to_hub:
+            check_push(self)
 
 
 def _reporters() -> dict:
@@ -109,13 +121,14 @@ def _reporters() -> dict:
     }
 
 
-class ContrastiveTrainer(Trainer):
+class ContrastiveTrainer(HubPush, Trainer):
     """A `Trainer` whose loss compares the rows of all processes.
 
     Loss, gradients and logged terms do not depend on the number of processes at the same global batch, also where the
     last batch cannot be shared out evenly: rows that accelerate repeats to fill it up are cut off again, and a process
     may end up with none. Accumulation adds no negatives; see `effective_negatives_*` in the log, the number of
-    negatives that a row is compared with by term. `loss_chunk_size` is the way to more of them on one device.
+    negatives that a row is compared with by term, and `effective_negatives`, the mean of these. `loss_chunk_size` is
+    the way to more of them on one device.
 
     The model has `clamp_parameters`, which is called after every optimizer step, and `loss_from_embeds`; its output
     has `loss_terms` and `effective_negatives`. A subclass names in `_embeds` the fields that `prediction_step`
@@ -125,17 +138,20 @@ class ContrastiveTrainer(Trainer):
 
     A loss that is not finite ends the training on all processes, before it reaches a weight. A checkpoint is made
     aside and gets its name when it is whole, and only then is an older one deleted. Rows that the collator refuses
-    with a `BadRowsError` are left out of their batch; the others are compared with fewer negatives.
+    with a `BadRowsError` are left out of their batch; the others are compared with fewer negatives. What is pushed to
+    the Hub, and when, see [`HubPush`].
 
     Args:
         skipped (`SkippedRows`, *optional*): what has been left out of the data already.
+        facts (`dict`, *optional*): for the card of a model that is pushed, as `arguments` stand in a
+            `training_log.json`: `model`, `dataset` and other options of a script.
         kwargs: passed to `transformers.Trainer`.
 
     Attributes:
         loss_terms (`list[str]`): the terms of the loss seen so far, by name.
 
     Raises:
-        ValueError: several devices in one process (`DataParallel`); `loss_chunk_size` with DeepSpeed or FSDP; several
+        ValueError: several devices in one process (`DataParallel`); FSDP; `loss_chunk_size` with DeepSpeed; several
             processes of which accelerate is told not to fill up the last batch (`even_batches`), or each to read an
             `IterableDataset` by itself without `dataloader_drop_last`.
     """
@@ -146,7 +162,7 @@ class ContrastiveTrainer(Trainer):
     # The loss is a mean over the batch, so transformers must divide it by the accumulation steps.
     loss_is_scaled_for_ga = False
 
-    def __init__(self, skipped: SkippedRows | None = None, **kwargs):
+    def __init__(self, skipped: SkippedRows | None = None, facts: Mapping | None = None, **kwargs):
         # By mode: values of each term since the last log, as detached scalars, and what they count together.
         self._terms: dict[str, dict[str, list[torch.Tensor]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
         self._weights: dict[str, dict[str, float]] = {"train": defaultdict(float), "eval": defaultdict(float)}
@@ -157,15 +173,21 @@ class ContrastiveTrainer(Trainer):
         self._note: BatchNotes | None = None
         self._cache: GradientCache | None = None
         self._is_saving = False
-        self.skipped, self.loss_terms = skipped or SkippedRows(), []
+        self.skipped, self.loss_terms, self.facts = skipped or SkippedRows(), [], facts
+        hold_process_group()
         super().__init__(**kwargs)
         self.add_callback(_ClampParameters())
         if self.pop_callback(ProgressCallback):
             self.add_callback(TermsBar(self.loss_terms))
-        if self.args.loss_chunk_size and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+        # On CPUs accelerate would take DistributedDataParallel in its place, without a word.
+        if self.is_fsdp_enabled or parse_flag_from_env("ACCELERATE_USE_FSDP"):
             raise ValueError(
-                "loss_chunk_size works on one device, or on several with DistributedDataParallel; not with DeepSpeed "
-                "or FSDP"
+                "FSDP takes no parameters that are single numbers, such as the logit scale: use "
+                "DistributedDataParallel (ddp.yaml) with loss_chunk_size or gradient_checkpointing, or DeepSpeed"
+            )
+        if self.args.loss_chunk_size and self.is_deepspeed_enabled:
+            raise ValueError(
+                "loss_chunk_size works on one device, or on several with DistributedDataParallel; not with DeepSpeed"
             )
         config, data = self.args.accelerator_config, self.train_dataset
         alone = isinstance(data, IterableDataset) and config.dispatch_batches is False
@@ -213,7 +235,9 @@ class ContrastiveTrainer(Trainer):
                 self._too_many_bad() if self._gathers else None,
             )
         self._keep(mode, outputs.loss_terms)
-        self._keep(mode, {f"effective_negatives_{name}": n for name, n in outputs.effective_negatives.items()})
+        if counts := outputs.effective_negatives:
+            self._keep(mode, {"effective_negatives": torch.stack(list(counts.values())).mean()})
+            self._keep(mode, {f"effective_negatives_{name}": n for name, n in counts.items()})
 
     def _keep(self, mode: str, values: dict[str, torch.Tensor]) -> None:
         for name, value in values.items():
@@ -431,10 +455,7 @@ class ContrastiveTrainer(Trainer):
 
     def end(self) -> None:
         """The end of `Trainer`: trackers and the process group are done with. To be called last."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            if not _ended_groups:
-                atexit.register(_free_groups)
-            _ended_groups.append(torch.distributed.group.WORLD)
+        hold_process_group()  # the one there is now
         super().end()
 
     # Checkpoints.
@@ -464,11 +485,14 @@ class ContrastiveTrainer(Trainer):
             raise ValueError(f"{resume_from_checkpoint} is not whole: {fault}; go on from another checkpoint")
         if resume_from_checkpoint and self.is_world_process_zero():  # it counts for all
             self.skipped.load(Path(resume_from_checkpoint, SKIPPED_ROWS))
+        if self.args.device.type == "cpu":
+            keep_freed_memory()
         if self.is_world_process_zero():
             shutil.rmtree(Path(self.args.output_dir, SAVING), ignore_errors=True)  # of a run that was killed
         self.accelerator.wait_for_everyone()
         result = super().train(resume_from_checkpoint or None, **kwargs)
         self.check_parameters()
+        self._push_final()
         if (said := skipped_text(self.skipped_rows())) and self.is_world_process_zero():
             logger.warning("%s", said)
         return result
@@ -529,15 +553,25 @@ class ContrastiveTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
 
-# Process groups that have ended. Freed by the wrapped model's C++ reducer, which holds on to one for longer than
-# Python does, a gloo group waits for its threads while they wait for Python's lock (pytorch#56297). The group's own
-# Python object gives that lock up, so it is kept to be the last that goes.
-_ended_groups: list = []
+# Process groups that a trainer has worked in. Freed by the wrapped model's C++ reducer, which holds on to one for
+# longer than Python does, a gloo group waits for its threads while they wait for Python's lock (pytorch#56297). The
+# group's own Python object gives that lock up, so it is kept to be the last that goes, however the run ends.
+_held_groups: list = []
+
+
+def hold_process_group() -> None:
+    """Keep the default process group, if there is one, until the interpreter exits; for DistributedDataParallel."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return
+    if torch.distributed.group.WORLD not in _held_groups:
+        if not _held_groups:
+            atexit.register(_free_groups)
+        _held_groups.append(torch.distributed.group.WORLD)
 
 
 def _free_groups() -> None:
     gc.collect()
-    _ended_groups.clear()
+    _held_groups.clear()
 
 
 def _row_count(batch: dict) -> int:

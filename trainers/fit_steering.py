@@ -5,7 +5,8 @@
     python trainers/fit_steering.py --captions captions.txt --validation exclusion --gate cue --output_dir runs/cue
 
 Writes `model/` (with processor; loads with `AutoModel`), `fit.json` (accuracy of the probes by layer, the grid, what
-was chosen), `grid.csv` and the plots `accuracy.png` and `grid.png` into the output folder.
+was chosen), `grid.csv` and the plots `accuracy.png` and `grid.png` into the output folder. With
+`--push_to_hub --hub_model_id me/name` the model goes to the Hub at the end: docs/hub.md.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from negation_clip import Encoder, SteeredClipModel
+    from negation_clip.trainers.push import PushArguments
 
 logger = logging.getLogger(__name__)
 
@@ -223,18 +225,22 @@ def fit_steering(
     return _fit(SteeringArguments(**named, **options), model, processor, pairs, captions, validation, output_dir)
 
 
-def main(arguments: SteeringArguments) -> dict:
+def main(arguments: SteeringArguments, publishing: PushArguments | None = None) -> dict:
     """Fit and save.
 
     Args:
         arguments (`SteeringArguments`): what.
+        publishing (`PushArguments`, *optional*): where to send the model; nowhere by default.
 
     Returns:
         `dict`: what `fit.json` holds, and `model`, the path.
 
     Raises:
-        See [`fit_steering`].
+        OSError: a Hub that refuses the model. Then all has been saved, and the message says which command sends it.
+        Others: see [`fit_steering`].
     """
+    from negation_clip.trainers.push import push_options, send
+
     a = arguments
     fit = _fit(a, a.model, None, a.pairs, a.captions, a.validation, a.output_dir)
     print("layer  held-out accuracy")
@@ -243,6 +249,9 @@ def main(arguments: SteeringArguments) -> dict:
     chosen = fit.chosen
     print(f"alpha {chosen['alpha']}, layers {chosen['layers']}, gate {chosen['gate']}", end="")
     print("" if chosen["score"] is None else f": {a.validation} {chosen['plain_score']:.4f} -> {chosen['score']:.4f}")
+    if publishing is not None and publishing.push_to_hub:
+        plan = send(a.output_dir, publishing.hub_model_id, **push_options(publishing, fit.model))
+        print(f"sent: {plan.url}")
     return {"model": str(Path(a.output_dir) / "model"), **fit.report()}
 
 
@@ -340,12 +349,12 @@ def _load(model, processor, a: SteeringArguments) -> Encoder:
     from transformers import AutoProcessor
 
     from negation_clip import Encoder, SteeredClipModel
-    from negation_clip.embedded import EMBEDDED, embedded_path
+    from negation_clip.model_place import check_device, model_place
 
     if isinstance(model, (str, Path)):
-        path = embedded_path(model) if model in EMBEDDED else model
-        processor = AutoProcessor.from_pretrained(path, backend="pil") if processor is None else processor
-        model = path
+        check_device(a.device)
+        model = model_place(model, "model")
+        processor = AutoProcessor.from_pretrained(model, backend="pil") if processor is None else processor
     elif processor is None:
         raise ValueError("a model that is given itself needs its processor")
     steered = SteeredClipModel.from_backbone(model)
@@ -707,8 +716,9 @@ def plot_grid(grid: Sequence[dict], path: str | Path) -> None:
 def parse(argv: list[str] | None = None):
     """Arguments from `--config file.yaml` and the command line, which wins."""
     from negation_clip.trainers.arguments import parse_arguments
+    from negation_clip.trainers.push import PushArguments
 
-    return parse_arguments((SteeringArguments,), argv, description=__doc__)
+    return parse_arguments((SteeringArguments, PushArguments), argv, description=__doc__)
 
 
 if __name__ == "__main__":

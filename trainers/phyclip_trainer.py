@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 from negation_clip.data.grounded import GroundedPairs
 from negation_clip.modeling.modeling_phyclip import PhyClipModel
 
+from .clip_baseline import plain_model
 from .contrastive import ContrastiveTrainer, ContrastiveTrainingArguments
 from .faults import NotingCollator, SkippedRows, find_faults
 from .grounded_collator import GroundedCollator
@@ -131,6 +132,9 @@ class PhyClipTrainer(ContrastiveTrainer):
     def seconds(self) -> float:
         """How long it took to train the model so far. A run that goes on counts on from its checkpoint."""
         return self._clock.seconds
+
+    def _whole_model(self):
+        return plain_model(super()._whole_model())
 
     def get_decay_parameter_names(self, model) -> list[str]:
         """Names of the parameters that decay, see [`decay_parameter_names`]."""

@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from negation_clip.model_place import model_place
 from negation_clip.trainers.runs import run_script
 
 
@@ -258,26 +259,37 @@ def main(arguments: PretrainArguments, training_arguments) -> None:
 
     Raises:
         ValueError: without `max_steps`.
+        FileNotFoundError: `init_from` is no model.
     """
     from transformers import CLIPModel, CLIPTokenizer, Trainer, set_seed
+
+    from negation_clip.trainers.contrastive import hold_process_group
+    from negation_clip.trainers.push import HubPush, check_push
+
+    class PretrainTrainer(HubPush, Trainer):
+        facts = card_facts(arguments)
 
     args = training_arguments
     if args.max_steps < 1:
         raise ValueError(f"max_steps must be at least 1: captions are drawn anew at each step, got {args.max_steps}")
+    if args.push_to_hub:
+        check_push(args)
     args.remove_unused_columns = False  # the collator reads the pictures
     set_seed(args.seed)
     out = Path(args.output_dir)
     if arguments.init_from:
-        tokenizer = CLIPTokenizer.from_pretrained(arguments.init_from)
-        model = CLIPModel.from_pretrained(arguments.init_from)
+        place = model_place(arguments.init_from, "init_from")
+        tokenizer, model = CLIPTokenizer.from_pretrained(place), CLIPModel.from_pretrained(place)
     else:
         tokenizer = train_tokenizer(arguments)
         model = build_model(arguments, tokenizer)
     pairs = args.max_steps * args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     dataset = PretrainingScenes(arguments, pairs, out / "_cache", progress=not args.disable_tqdm)
-    trainer = Trainer(
+    hold_process_group()
+    trainer = PretrainTrainer(
         model=model,
         args=args,
+        processing_class=build_processor(arguments, tokenizer),
         train_dataset=dataset,
         data_collator=make_collator(tokenizer),
         callbacks=[make_callback(arguments, tokenizer, every=max(1, args.max_steps // 10))],
@@ -286,8 +298,17 @@ def main(arguments: PretrainArguments, training_arguments) -> None:
     if trainer.is_world_process_zero():
         model.save_pretrained(out / "model")
         build_processor(arguments, tokenizer).save_pretrained(out / "model")
-        log = {"arguments": vars(arguments), "steps": trainer.state.global_step, "log": trainer.state.log_history}
+        log = {"arguments": trainer.facts, "steps": trainer.state.global_step, "log": trainer.state.log_history}
         (out / "model" / "training_log.json").write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+    trainer.push_folder(out / "model")
+
+
+def card_facts(arguments: PretrainArguments) -> dict:
+    """The options, and `data`, where it is known that the model has seen nothing but the embedded scenes."""
+    log = Path(arguments.init_from or "", "training_log.json")
+    earlier = json.loads(log.read_text("utf-8"))["arguments"] if arguments.init_from and log.is_file() else {}
+    scenes = not arguments.init_from or earlier.get("data") == "scenes"
+    return vars(arguments) | ({"data": "scenes"} if scenes else {})
 
 
 def parse(argv: list[str] | None = None):

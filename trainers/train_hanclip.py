@@ -7,7 +7,8 @@
 The second starts two processes only where there is MPI (`--mpirun_hostfile`), else one; the third starts two on CPUs,
 as torchrun does.
 Writes `adapter/` (LoRA and geometry), `model/` (merged, with processor; loads with `AutoModel`), `training_log.json`,
-`run.json` (options, code, environment, results) and `training.png` (curves) into the output folder.
+`run.json` (options, code, environment, results) and `training.png` (curves) into the output folder. With
+`--push_to_hub --hub_model_id me/name` the model goes to the Hub at the end: docs/hub.md.
 """
 
 from __future__ import annotations
@@ -124,13 +125,15 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         ValueError: unusable data or options (named); an output folder of another run without `overwrite` or `resume`.
         FileNotFoundError: data that do not exist; with `bad_rows="error"` images (paths and count).
         FloatingPointError: a loss that is not finite.
-        OSError: a checkpoint that cannot be written.
+        OSError: a checkpoint that cannot be written; with `push_to_hub` a Hub that refuses the model. Then all has
+            been saved, and the message says which command sends it.
     """
     from transformers import set_seed
 
     from negation_clip.trainers.faults import SkippedRows, last_checkpoint
     from negation_clip.trainers.hanclip_trainer import HanClipTrainer, Stopwatch, seconds_until
     from negation_clip.trainers.lora import add_lora
+    from negation_clip.trainers.push import open_repo
 
     args, out = training_arguments, Path(training_arguments.output_dir)
     if args.process_index == 0:
@@ -141,6 +144,9 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     model, processor, calibrated = load_model(arguments)
     skipped = SkippedRows()
     train, evaluation = load_data(arguments, args, model, processor, skipped)
+    facts = dataclasses.asdict(arguments)
+    if args.push_to_hub and args.process_index == 0:
+        open_repo(args, model, facts)
     # Only now, so that a mistake in the options or the data costs no earlier run.
     with args.main_process_first(local=False, desc="output folder"):
         if args.process_index == 0:
@@ -157,11 +163,11 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         arguments.lora_embeddings,
         arguments.lora_embedding_scale,
     )
-    trainer = HanClipTrainer(peft_model, args, processor, train, evaluation, skipped)
+    trainer = HanClipTrainer(peft_model, args, processor, train, evaluation, skipped, facts=facts)
     before = seconds_until(checkpoint)
     trainer.add_callback(Stopwatch(before))
     if trainer.is_world_process_zero():
-        write_json(out / RUN_FILE, describe_run(dataclasses.asdict(arguments), args))
+        write_json(out / RUN_FILE, describe_run(facts, args))
     result = trainer.train(resume_from_checkpoint=checkpoint)
     paths = {"adapter": str(out / "adapter"), "model": str(out / "model")}
     if trainer.is_world_process_zero():
@@ -175,7 +181,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         trainer.model = trainer.model_wrapped = merged
         trainer.evaluate()
     log = {
-        "arguments": dataclasses.asdict(arguments),
+        "arguments": facts,
         "steps": trainer.state.global_step,
         "seconds": before + result.metrics["train_runtime"],
         "skipped": trainer.skipped_rows(),
@@ -188,6 +194,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         plot_curves(log["log"], trainer.loss_terms, out / "training.png")
     trainer.accelerator.wait_for_everyone()
     trainer.end()
+    trainer.push_folder(out)
     return {**paths, **log}
 
 
@@ -209,13 +216,12 @@ def load_model(arguments: HanClipArguments) -> tuple:
     from transformers import AutoConfig, AutoProcessor
 
     from negation_clip import HanClipModel
-    from negation_clip.embedded import EMBEDDED, embedded_path
     from negation_clip.model_place import model_place
 
-    path = embedded_path(arguments.model) if arguments.model in EMBEDDED else arguments.model
+    remedy = "Backbones that are not on the Hub are converted first: docs/convert.md"
+    path = model_place(arguments.model, "model", remedy)
     options = {name: value for name, value in objective_options(arguments).items() if value is not None}
-    with model_place(str(path), "model", "Backbones that are not on the Hub are converted first: docs/convert.md"):
-        config = AutoConfig.from_pretrained(path)
+    config = AutoConfig.from_pretrained(path)
     if config.model_type == "hanclip":
         model = HanClipModel.from_pretrained(path, **options)
         calibrated = config.similarity == "poincare"

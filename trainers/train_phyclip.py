@@ -7,7 +7,8 @@
 
 The last starts two processes on CPUs, as torchrun does.
 Writes `model/` (with processor; loads with `AutoModel`), `training_log.json`, `run.json` (options, code, environment,
-results) and `training.png` (curves) into the output folder.
+results) and `training.png` (curves) into the output folder. With `--push_to_hub --hub_model_id me/name` the model goes
+to the Hub at the end: docs/hub.md.
 """
 
 from __future__ import annotations
@@ -145,12 +146,15 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
         ValueError: unusable data or options (named); an output folder of another run without `overwrite` or `resume`.
         FileNotFoundError: shards that do not exist.
         FloatingPointError: a loss that is not finite.
-        OSError: a checkpoint that cannot be written.
+        OSError: a checkpoint that cannot be written; with `push_to_hub` a Hub that refuses the model. Then all has
+            been saved, and the message says which command sends it.
     """
     from transformers import set_seed
 
+    from negation_clip.trainers.clip_baseline import plain_model
     from negation_clip.trainers.faults import last_checkpoint
     from negation_clip.trainers.phyclip_trainer import PhyClipTrainer
+    from negation_clip.trainers.push import open_repo
 
     args, out = training_arguments, Path(training_arguments.output_dir)
     if args.process_index == 0:
@@ -162,13 +166,16 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
     if args.use_boxes is None and arguments.model in KINDS:
         args.use_boxes = KINDS[arguments.model][1]
     train, evaluation = load_data(arguments, args, model)
+    facts = dataclasses.asdict(arguments)
+    if args.push_to_hub and args.process_index == 0:
+        open_repo(args, model, facts)
     # Only now, so that a mistake in the options or the data costs no earlier run.
     with args.main_process_first(local=False, desc="output folder"):
         if args.process_index == 0:
             prepare_output(out, arguments.overwrite, arguments.resume)
-    trainer = PhyClipTrainer(model, args, processor, train_dataset=train, eval_dataset=evaluation)
+    trainer = PhyClipTrainer(model, args, processor, train_dataset=train, eval_dataset=evaluation, facts=facts)
     if trainer.is_world_process_zero():
-        write_json(out / RUN_FILE, describe_run(dataclasses.asdict(arguments), args))
+        write_json(out / RUN_FILE, describe_run(facts, args))
     trainer.train(resume_from_checkpoint=checkpoint)
     seconds = trainer.seconds
     if trainer.is_world_process_zero():
@@ -178,7 +185,7 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
     if evaluation is not None and args.eval_strategy == "no":
         trainer.evaluate()
     log = {
-        "arguments": dataclasses.asdict(arguments),
+        "arguments": facts,
         "steps": trainer.state.global_step,
         "seconds": seconds,
         "skipped": trainer.skipped_rows(),
@@ -193,6 +200,7 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
         plot_curves(log["log"], trainer.loss_terms, out / "training.png")
     trainer.accelerator.wait_for_everyone()
     trainer.end()
+    trainer.push_folder(out)
     return {"model": str(out / "model"), **log}
 
 
@@ -212,7 +220,7 @@ def load_model(arguments: PhyClipArguments) -> tuple:
     from transformers import AutoConfig, AutoProcessor
 
     from negation_clip import PhyClipModel
-    from negation_clip.embedded import EMBEDDED, embedded_path
+    from negation_clip.model_place import model_place
     from negation_clip.trainers.clip_baseline import ClipWithBoxes
 
     a = arguments
@@ -220,7 +228,7 @@ def load_model(arguments: PhyClipArguments) -> tuple:
     if a.model in KINDS:
         tokenizer = load_tokenizer(a)
         return build_model(a, tokenizer, options), build_processor(a, tokenizer)
-    path = embedded_path(a.model) if a.model in EMBEDDED else a.model
+    path = model_place(a.model, "model")
     config = AutoConfig.from_pretrained(path, **options)
     if config.model_type not in ("phyclip", "clip"):
         raise ValueError(f"{path} is a model of type {config.model_type!r}; trained here are 'phyclip' and 'clip'")
@@ -244,10 +252,9 @@ def load_tokenizer(arguments: PhyClipArguments):
     """The tokenizer of a model from scratch, limited to its context."""
     from transformers import AutoTokenizer
 
-    from negation_clip.embedded import EMBEDDED, embedded_path
+    from negation_clip.model_place import model_place
 
-    name = arguments.tokenizer
-    tokenizer = AutoTokenizer.from_pretrained(embedded_path(name) if name in EMBEDDED else name)
+    tokenizer = AutoTokenizer.from_pretrained(model_place(arguments.tokenizer, "tokenizer", config=None))
     tokenizer.model_max_length = arguments.context or SIZES["context"]
     return tokenizer
 
@@ -390,17 +397,6 @@ def scene_samples(
 
     source = scene_grounded_pairs(split, size, world_seed, pixels, detail=detail, augment=augment)
     return [source[i] for i in tqdm(range(size), desc=f"drawing {split}", disable=None if progress else True)]
-
-
-def plain_model(model):
-    """What is saved of a trained model: of the Euclidean baseline a `CLIPModel` with its weights."""
-    from transformers import CLIPModel
-
-    if not isinstance(model, CLIPModel):
-        return model
-    plain = CLIPModel(model.config)
-    plain.load_state_dict(model.state_dict())
-    return plain
 
 
 def parse(argv: list[str] | None = None):

@@ -5,6 +5,7 @@ Run as a script it is one of the processes. All is in float64, where 1e-6 leaves
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -298,6 +299,33 @@ def test_processes_equal_one(tmp_path, one, processes):
     assert found["run | clip | None"]["log 0 effective_negatives_contrastive"].item() == pytest.approx(
         (8 * 7 + 3 * 2) / 11
     )
+
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = {"train_hanclip.py": "tiny.yaml", "train_phyclip.py": "phyclip_tiny.yaml"}
+
+
+def results_of_script(script: str, folder: Path, processes: int) -> dict[str, float]:
+    """The last figures of a script's tiny recipe, 8 rows a step whatever the number of processes."""
+    launch = [*ACCELERATE, str(processes)] if processes > 1 else []
+    options = [f"--config={ROOT / 'recipes' / SCRIPTS[script]}", f"--output_dir={folder}", "--use_cpu"]
+    options += [f"--per_device_{kind}_batch_size={ROWS // processes}" for kind in ("train", "eval")]
+    command = [sys.executable, *launch, str(ROOT / "trainers" / script), *options]
+    ended = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=900
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    run = json.loads((folder / "run.json").read_text("utf-8"))
+    assert run["processes"] == processes
+    return {key: value for key, value in run["results"].items() if key not in ("seconds", "skipped")}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_on_two_processes_ends_with_the_figures_of_one(tmp_path, script):
+    one, two = (results_of_script(script, tmp_path / str(processes), processes) for processes in (1, 2))
+    assert {"loss", "eval_loss", "effective_negatives", "eval_effective_negatives"} <= one.keys()
+    assert two.keys() == one.keys()
+    assert two == pytest.approx(one, rel=1e-4, abs=1e-4)
 
 
 if __name__ == "__main__":

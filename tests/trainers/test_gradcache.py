@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from fixtures_grounded import grounded_samples, make_model, squeezing_processor
 from fixtures_quadruplets import tiny_quadruplets
@@ -22,6 +23,7 @@ from transformers.utils import ModelOutput
 from negation_clip.data.grounded_memory import GroundedSamples
 from negation_clip.modeling.modeling_hanclip import HanClipModel
 from negation_clip.modeling.objectives import contrastive_loss
+from negation_clip.trainers import contrastive
 from negation_clip.trainers.grad_cache import GradientCache, split_rows
 from negation_clip.trainers.hanclip_trainer import HanClipTrainer, HanClipTrainingArguments
 from negation_clip.trainers.lora import add_lora
@@ -288,7 +290,13 @@ def test_only_a_larger_batch_has_more_negatives(tmp_path, options):
             **options,
         )
         log = trained(trainer, double=False)[1][0]
-        return {name.split("_", 2)[2]: value for name, value in log.items() if name.startswith("effective_negatives")}
+        found = {
+            name.removeprefix("effective_negatives_"): value
+            for name, value in log.items()
+            if name.startswith("effective_negatives_")
+        }
+        assert log["effective_negatives"] == pytest.approx(sum(found.values()) / len(found))
+        return found
 
     assert negatives("phyclip", 4, 1) == negatives("phyclip", 4, 2) == {"contrastive": 3}
     assert negatives("clip", 8, 1) == {"contrastive": 7}
@@ -364,3 +372,26 @@ def test_the_benchmark_measures_equal_steps(tmp_path):
     for name in ("loss", "gradient_norm"):
         assert row["chunks"][name] == pytest.approx(row["direct"][name], rel=1e-4)
     assert row["time_ratio"] == row["chunks"]["seconds"] / row["direct"]["seconds"]
+
+
+def test_the_process_group_outlives_whoever_worked_in_it(tmp_path, monkeypatch):
+    """Freed by DistributedDataParallel's reducer, a gloo group may wait for ever for threads that wait for Python."""
+    held: list = []
+    monkeypatch.setattr(contrastive, "_held_groups", held)
+    at_exit: list = []
+    monkeypatch.setattr(contrastive.atexit, "register", at_exit.append)
+    contrastive.hold_process_group()
+    make_trainer(tmp_path, "phyclip")
+    assert held == at_exit == []  # without a group there is nothing to hold
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        group = dist.group.WORLD
+        trainer = make_trainer(tmp_path, "phyclip")
+        assert held == [group]  # from the start, since a run may end with an error
+        trainer.end()
+        assert not dist.is_initialized() and held == [group] and at_exit == [contrastive._free_groups]
+        at_exit[0]()
+        assert not held
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
