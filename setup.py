@@ -34,8 +34,8 @@ setup(
     description="CLIP-style dual encoders that understand negation: HanCLIP, PHyCLIP and steering, on transformers.",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
-    license_files=["LICENSE", "NOTICE"],
+    license_expression="Apache-2.0",
+    license_files=["LICENSE", "NOTICE", "negation_clip/assets/*/LICENSE.txt"],
     keywords=["CLIP", "negation", "vision-language", "hyperbolic", "retrieval", "transformers"],
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -105,6 +106,21 @@ def _space_push(**options):
     return found, "\n".join([*lines, f"sent: {found['url']}" if found["url"] else "nothing was sent"])
 
 
+def _space_run(**options):
+    from negation_clip.spaces import run_space
+
+    return None, None, run_space(**options)  # it reports while it runs
+
+
+def _collection(**options):
+    from negation_clip.collection import push_collection
+
+    found = push_collection(**options)
+    lines = [f"{item['type']} {item['id']}: {item['note'] or 'no note'}" for item in found["items"]]
+    end = f"sent: {found['url']}" if found["url"] else "nothing was sent"
+    return found, "\n".join([found["title"], found["description"], *lines, end])
+
+
 def _inspect(**options):
     from negation_clip.inspection import format_summary, inspect_model
 
@@ -139,9 +155,19 @@ def _parse(texts: Sequence[str] = ()):
 
 
 def _completion(shell: str):
-    import shtab
+    from negation_clip.completion import script
 
-    return None, shtab.complete(make_parser(), shell=shell)
+    return None, script(make_parser(), shell)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text}")
+    return number
+
+
+_finite.__name__ = "number"  # argparse says "invalid number value"
 
 
 class _Remap(argparse.Action):
@@ -232,7 +258,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("--allow-missing", action="store_true", help="leave out rows whose picture is missing")
     evaluate.add_argument("--negation", nargs="+", help="plain, compose, strip: how texts are encoded")
-    evaluate.add_argument("--weight", type=float, help="strength of compose")
+    evaluate.add_argument("--weight", type=_finite, help="strength of compose")
     evaluate.add_argument("--split", nargs="+", help=f"of the data; of scenes {SPLITS}, or several")
     evaluate.add_argument("--limit", type=int, metavar="N", help="the first N rows of each file only")
     evaluate.add_argument("--size", help="of the embedded world: small, full, or a number of scenes")
@@ -334,7 +360,7 @@ def make_parser() -> argparse.ArgumentParser:
     judge.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible endpoint that serves the judge")
     judge.add_argument("--output", help="folder for results.json, answers.csv and rates.png, by default judge")
     judge.add_argument("--negation", nargs="+", help="plain, strip, compose: how queries are encoded")
-    judge.add_argument("--weight", type=float, help="strength of compose")
+    judge.add_argument("--weight", type=_finite, help="strength of compose")
     judge.add_argument("--k", type=int, help="pictures per query, by default 5")
     judge.add_argument("--check-consistency", action="store_true", help="ask the judge the other way round, too")
     judge.add_argument("--cache", metavar="FOLDER", help="where answers are kept for later runs")
@@ -344,7 +370,7 @@ def make_parser() -> argparse.ArgumentParser:
     judge.add_argument("--max-tokens", type=int, help="longest answer of the judge")
     judge.add_argument("--parameters", type=json.loads, metavar="JSON", help="fields of a request to the endpoint")
     judge.add_argument("--workers", type=int, help="questions under way at the endpoint")
-    judge.add_argument("--timeout", type=float, help="seconds to wait for the endpoint")
+    judge.add_argument("--timeout", type=_finite, help="seconds to wait for the endpoint")
     judge.add_argument("--retries", type=int, help="how often a question that failed is asked again")
     judge.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
     judge.add_argument("--device", help="cpu, cuda, ...")
@@ -373,7 +399,7 @@ def make_parser() -> argparse.ArgumentParser:
     push.add_argument("--message", help="of the commit")
     push.add_argument("--revision", help="branch")
 
-    text = "Spaces that need nothing of this package installed"
+    text = "Spaces: the demo, and metrics; what is built needs nothing of this package installed"
     spaces = commands.add_parser("space", help=text, description=text)
     spaces = spaces.add_subparsers(title="commands", metavar="COMMAND", required=True)
     build = command(
@@ -382,8 +408,9 @@ def make_parser() -> argparse.ArgumentParser:
         _space_build,
         "write the folder of a Space",
         "space build negbench negbench-space --repo-id me/negbench",
+        "space build search search-space",
     )
-    build.add_argument("name", help="negbench or mllm_judge")
+    build.add_argument("name", help="search, negbench or mllm_judge")
     build.add_argument("output", help="folder to write")
     build.add_argument("--repo-id", metavar="owner/name", help="id that its examples name")
     build.add_argument("--overwrite", action="store_true", help="replace an earlier build in the folder")
@@ -393,12 +420,42 @@ def make_parser() -> argparse.ArgumentParser:
         _space_push,
         "publish a Space on the Hub",
         "space push negbench me/negbench --dry-run",
+        "space push search me/negation-search",
     )
-    publish.add_argument("name", help="negbench or mllm_judge")
+    publish.add_argument("name", help="search, negbench or mllm_judge")
     publish.add_argument("repo_id", metavar="owner/name", help="where to")
     publish.add_argument("--private", action="store_true", help="make a new Space private")
     publish.add_argument("--dry-run", action="store_true", help="only list what would go")
     publish.add_argument("--message", help="of the commit")
+    run = command(
+        spaces,
+        "run",
+        _space_run,
+        "run the demo on this machine: image search that hears no",
+        "space run",
+        "space run --index runs/photos --model clip=openai/clip-vit-base-patch32 --pictures photos",
+    )
+    run.add_argument("--index", metavar="FOLDER", help="of the index, by default runs/space; built if not there")
+    run.add_argument("--rebuild", action="store_true", help="build the index anew")
+    for sub in (build, publish, run):
+        text = "of the demo: base, hanclip, a Hub id, or a folder where it is run here; may repeat"
+        sub.add_argument("--model", dest="models", action="append", metavar="[NAME=]MODEL", help=text)
+        sub.add_argument("--pictures", metavar="FOLDER", help="of the demo: pictures in place of the embedded world's")
+        sub.add_argument("--labels", metavar="FILE", help="JSON: what those pictures show, by their path")
+
+    collection = command(
+        commands,
+        "collection",
+        _collection,
+        "put models, data sets and Spaces side by side on the Hub, described from their cards",
+        "collection me me/hanclip-tiny datasets/me/quadruplets spaces/me/negbench --dry-run",
+    )
+    collection.add_argument("namespace", help="user or organisation")
+    collection.add_argument("repos", nargs="+", metavar="REPO", help="[datasets/ or spaces/]owner/name")
+    collection.add_argument("--title", help="a collection that has it is brought up to date")
+    collection.add_argument("--description", help="150 characters at most")
+    collection.add_argument("--private", action="store_true", help="make a new collection private")
+    collection.add_argument("--dry-run", action="store_true", help="only show what it would say")
 
     text = "published checkpoints to folders that from_pretrained loads"
     convert = commands.add_parser("convert", help=text, description=text)
@@ -420,7 +477,7 @@ def make_parser() -> argparse.ArgumentParser:
     clip.add_argument("--tokenizer", help="folder or Hub id of a tokenizer, by default CLIP's")
     clip.add_argument("--ignore", nargs="+", metavar="NAME", help="leave out keys that begin with this")
     clip.add_argument("--reference", metavar="FILE", help=".npz or .safetensors with embeddings that must come out")
-    clip.add_argument("--tolerance", type=float, help="largest difference from them")
+    clip.add_argument("--tolerance", type=_finite, help="largest difference from them")
     clip.add_argument("--base", help="checkpoint or folder that this one was tuned from, and must differ from")
     stretch = command(
         convert,
@@ -473,14 +530,14 @@ def _quadruplet_source(command, group, kind: str, name: str, metavar: str, text:
         sub.add_argument("--remap", action=_Remap, metavar="A=FOLDER", help=text)
     sub.add_argument("--size", type=int, help="number of rows, by default as many as there are")
     sub.add_argument("--seed", type=int, help="seed of all draws")
-    sub.add_argument("--validation", type=float, help="share of the split validation, by default 0.05")
+    sub.add_argument("--validation", type=_finite, help="share of the split validation, by default 0.05")
     sub.add_argument("--vocabulary", help="what may be denied: coco or scenes")
     sub.add_argument("--per-image", type=int, help="quadruplets of a picture, and its copies, at most; by default 1")
     sub.add_argument("--candidates", type=int, help="objects asked about for a caption at most, by default 5")
     sub.add_argument("--only-verified", action="store_true", help="leave out rows whose absence nothing confirms")
     if kind in ("coco", "voc"):
         sub.add_argument("--twins", action="store_true", help="add a second picture, which shows what P' denies")
-        sub.add_argument("--mirrored", type=float, help="share of N that deny an unnamed object in the words of P'")
+        sub.add_argument("--mirrored", type=_finite, help="share of N that deny an unnamed object in the words of P'")
     sub.add_argument("--pictures", help="bytes or paths: what is stored of the pictures")
     sub.add_argument("--judge", help="confirms absence: oracle, a folder or Hub id, or the name at the endpoint")
     sub.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible endpoint that serves the judge")
@@ -490,8 +547,8 @@ def _quadruplet_source(command, group, kind: str, name: str, metavar: str, text:
     sub.add_argument("--batch-size", type=int, help="questions at a time, of a local judge")
     sub.add_argument("--workers", type=int, help="questions under way at the endpoint")
     sub.add_argument("--detector", help="confirms absence: folder or Hub id of an object-detection model")
-    sub.add_argument("--threshold", type=float, help="score from which on the detector's object is there")
-    sub.add_argument("--doubt", type=float, help="score below which it is absent")
+    sub.add_argument("--threshold", type=_finite, help="score from which on the detector's object is there")
+    sub.add_argument("--doubt", type=_finite, help="score below which it is absent")
     sub.add_argument("--cache", metavar="FOLDER", help="where answers are kept for later runs")
     sub.add_argument("--llm", help="name of a language model that words the negations")
     sub.add_argument("--llm-endpoint", metavar="URL", help="OpenAI-compatible endpoint that serves it")

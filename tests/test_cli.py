@@ -10,7 +10,9 @@ import sys
 
 import pytest
 
-from negation_clip import cli, spaces
+from negation_clip import cli, completion, spaces
+from negation_clip.cli import _finite
+from negation_clip.completion import arguments
 
 
 def leaves(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()):
@@ -80,19 +82,130 @@ def test_errors_are_one_line_unless_a_traceback_is_asked_for(error, status, says
             cli.main(["--traceback", "space", "build", "negbench", "x"])
 
 
-def test_completion_is_a_script_of_the_shell(tmp_path):
-    script = tmp_path / "completion"
-    run = [sys.executable, "-m", "negation_clip.cli", "completion", "bash"]
-    script.write_text(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
-    # what bash offers after "negation-clip ev" and after "negation-clip space "
-    for typed, expected in ((["ev"], "evaluate"), (["space", ""], "build push"), (["push", "--dry"], "--dry-run")):
-        words = " ".join(shlex.quote(word) for word in ("negation-clip", *typed))
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+NUMBERS = [
+    (" ".join(command), a.option_strings[0]) for command, a in arguments(cli.make_parser()) if a.type is _finite
+]
+
+
+@pytest.mark.parametrize(("command", "option"), NUMBERS)
+def test_numbers_are_finite(command, option, capsys):
+    for text, says in (("nan", "must be a finite number, got nan"), ("-inf", "finite"), ("x", "invalid number value")):
+        with pytest.raises(SystemExit) as refused:
+            cli.make_parser().parse_args([*command.split(), f"{option}={text}"])
+        assert refused.value.code == 2
+        assert f"argument {option}: " in (error := capsys.readouterr().err) and says in error
+
+
+def test_no_option_is_a_float_that_may_be_nan():
+    assert ("evaluate", "--weight") in NUMBERS
+    assert {action.type for _, action in arguments(cli.make_parser())} <= {None, int, _finite, json.loads}
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("scenes export out --size 0", "size"),
+        ("scenes export out --split nowhere", "unknown split 'nowhere'"),
+        ("demo --output-dir out --recipe nosuch", "recipe 'nosuch'"),
+        ("demo --output-dir out --seeds 1 1", "seeds"),
+        ("evaluate scenes --model base --size none --output out", "size must be small, full or a number"),
+        ("evaluate scenes --model base --negation not --output out", "negation must be plain, compose or strip"),
+        ("evaluate scenes --model a/b/c --output out", "model: there is no folder a/b/c"),
+        ("quadruplets captions absent.csv --output out --licence mit", "absent.csv"),
+        ("quadruplets ccneg absent.pt --output out --licence mit", "absent.pt"),
+        ("inspect base --output out", "base is a CLIPModel; inspect needs a PhyClipModel"),
+        ("judge absent.csv . --model base --judge oracle --output out", "absent.csv"),
+        ("negate absent.txt", "absent.txt"),
+        ("push absent me/x --dry-run", "absent"),
+        ("space build nosuch out", "nosuch"),
+        ("convert clip absent.pt out", "absent.pt"),
+        ("convert lorentz absent.pth out", "absent.pth"),
+        ("convert stretch base out --context-length 100", "64 positions of which 20 are kept stretch to 108"),
+    ],
+)
+def test_a_refused_run_leaves_nothing_behind(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words.split()) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("negation-clip: error: ") and says in error
+    assert not list(tmp_path.iterdir())
+
+
+# --- completion ------------------------------------------------------------------------------------------------------
+
+# Values of which there is no list: names that users give, texts, ids on the Hub, addresses, other tools' names.
+FREE = set(
+    """api_key_env base_model caption_column concepts config description endpoint family_node ignore image_column
+    label_column licence llm llm_api_key_env llm_endpoint message name namespace neutral parameters push remap repo_id
+    repos revision split texts title""".split()
+)
+
+
+@pytest.fixture(scope="module")
+def offered(tmp_path_factory):
+    """What bash offers for the last of some words, in a folder that holds `photos/`, `queries.csv` and `a.pt`."""
+    folder = tmp_path_factory.mktemp("completion")
+    (folder / "photos").mkdir()
+    (folder / "queries.csv").touch()
+    (folder / "a.pt").touch()
+    script = cli._completion("bash")[1]
+
+    def offer(typed: str) -> list[str]:
+        words = typed.split(" ")  # the last may be empty
+        quoted = " ".join(shlex.quote(word) for word in ("negation-clip", *words))
         code = (
-            f"source {shlex.quote(str(script))}; COMP_WORDS=({words}); COMP_CWORD={len(typed)}; "
-            "$(complete -p negation-clip | sed -E 's/.*-F ([^ ]+).*/\\1/'); echo ${COMPREPLY[@]}"
+            f"{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words)}; "
+            "$(complete -p negation-clip | sed -E 's/.*-F ([^ ]+).*/\\1/'); printf '%s\\n' ${COMPREPLY[@]}"
         )
-        found = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-        assert found.stdout.split() == expected.split(), found
+        found = subprocess.run(["bash", "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+        return sorted(found.stdout.split())
+
+    return offer
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("ev", "evaluate"),
+        ("space b", "build"),
+        ("push --dry", "--dry-run"),
+        ("evaluate s", "scenes sugarcrepe"),
+        ("evaluate scenes --model ba", "base"),
+        ("evaluate scenes --model ph", "photos"),
+        ("evaluate scenes --negation ", "compose plain strip"),
+        ("evaluate scenes --split test_", "test_cues test_pairs test_style"),
+        ("judge q", "queries.csv"),
+        ("judge queries.csv p", "photos"),
+        ("judge queries.csv photos --judge or", "oracle"),
+        ("demo --recipe ti", "tiny"),
+        ("demo --recipe q", "queries.csv"),
+        ("convert clip a", "a.pt"),
+        ("convert lorentz --preset ", "vit-b vit-l vit-s"),
+        ("quadruplets ccneg --split ", "all evaluation train"),
+        ("completion z", "zsh"),
+    ],
+)
+def test_bash_offers(offered, typed, expected):
+    assert offered(typed) == expected.split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_other_shells_have_a_script(shell):
+    status, script = cli._completion(shell)
+    assert status is None and "negation-clip" in script and "vl-checklist" in script
+
+
+def test_every_value_is_offered_or_free():
+    parser = cli.make_parser()
+    completion.script(parser, "bash")
+    for command, action in arguments(parser):
+        known = action.choices or hasattr(action, "complete") or action.type in (int, _finite) or action.dest in FREE
+        assert known, f"{' '.join(command)}: {action.dest} is neither offered nor in FREE"
 
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path):

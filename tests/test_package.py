@@ -4,18 +4,23 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.resources
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import types
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from packaging.version import Version
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -317,6 +322,32 @@ def test_model_card_template_renders_a_card_that_the_hub_can_read():
     assert "{{" not in str(card) and "{%" not in str(card)
 
 
+# --- version -------------------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_the_same_everywhere():
+    version = Version(negation_clip.__version__)
+    assert str(version) == negation_clip.__version__ == importlib.metadata.version("negation-clip")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    # `setup.py` reads it; nothing else says it
+    assert not re.search(r"version\s*=\s*[\"']", (ROOT / "setup.py").read_text(encoding="utf-8"))
+    assert "version" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace("target-version", "")
+
+
+def test_the_changelog_tells_of_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.*)", text, re.M)
+    released = [re.fullmatch(r"\[(\S+)\] - \d{4}-\d\d-\d\d", title) for title in titles if title != "[Unreleased]"]
+    assert all(released), titles
+    versions = [Version(match[1]) for match in released]
+    assert versions == sorted(set(versions), reverse=True)
+    this = Version(negation_clip.__version__)
+    if titles[0] == "[Unreleased]":  # of what is in the making
+        assert "[Unreleased]" not in titles[1:] and all(version <= this for version in versions)
+    else:
+        assert versions[0] == this
+
+
 # --- sdist and wheel -----------------------------------------------------------------------------------------------
 
 INSTALLED_AS = {
@@ -326,55 +357,187 @@ INSTALLED_AS = {
     "hub_cards": "negation_clip/hub_cards",
     "recipes": "negation_clip/recipes",
 }
+# What only serves work on the repository.
+NOT_RELEASED = (".ci", ".github", ".gitignore", ".gitattributes", ".pre-commit-config.yaml")
+# What no other file would miss; a folder stands for all that is in it.
+MUST_HOLD = """
+    py.typed metrics cli.py completion.py assets/base/model.safetensors assets/base/tokenizer.json
+    assets/scenes/noto.png assets/scenes/LICENSE.txt assets/clip_bpe/LICENSE.txt
+    assets/clip_bpe/bpe_simple_vocab_16e6.txt.gz modeling/modeling_hanclip.py trainers/train_hanclip.py
+    trainers/accelerate_configs/ddp_cpu.yaml hub_cards/model_card_template.md hub_cards/dataset_card_template.md
+    hub_cards/metrics/negbench/app.py recipes/hanclip.yaml recipes/steering.yaml recipes/expected/negbench.yaml
+""".split()
+FILE_LIMIT = 100 * 10**6  # of a file on PyPI, in bytes
+
+
+def released_files() -> list[str]:
+    """The files that belong in a release: what git tracks or would track; all files, where there is no git."""
+    if (ROOT / ".git").exists():
+        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    else:
+        paths = (path for path in ROOT.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        names = [path.relative_to(ROOT).as_posix() for path in paths]
+        names = [name for name in names if ".egg-info/" not in name and name not in ("PKG-INFO", "setup.cfg")]
+    names = [name for name in names if not name.startswith(NOT_RELEASED) and (ROOT / name).is_file()]
+    return sorted(names)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """A wheel, built from the sdist beside it, which is built from a copy of the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in released_files():
+        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / "source" / name)
+    (folder / "source" / "runs").mkdir()
+    (folder / "source" / "runs" / "results.json").write_text("{}")  # what a run leaves must not be released
+    # Without isolation: the tests' environment has what building needs, and there may be no network.
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), "source"]
+    done = subprocess.run(build, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def clean(wheel, tmp_path_factory):
+    """Runs words in a virtual environment that has the wheel, and of this one only what the wheel depends on."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder / "env", with_pip=False)
+    python = folder / "env" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+    pip += ["install", "-q", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
+    # Paths in a .pth file are searched last, and their own .pth files, such as that of an editable install, are not
+    # read.
+    here = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    (site / "dependencies.pth").write_text("\n".join(here))
+    empty = folder / "empty"
+    empty.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def run(*words, program: str = "negation-clip"):
+        return subprocess.run(
+            [python.with_name(program), *words],
+            cwd=empty,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1800,
+        )
+
+    run.site, run.folder = site, empty
+    return run
 
 
 @pytest.mark.slow
-def test_sdist_builds_a_wheel_that_holds_the_package_and_nothing_else(tmp_path):
-    source = tmp_path / "source"
-    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for folder in (*INSTALLED_AS, "tests", "docs", "benchmarks"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=ignore)
-    for path in ROOT.iterdir():
-        if path.is_file():
-            shutil.copy(path, source)
+def test_wheel_holds_the_package_and_nothing_else(wheel):
     expected = {
-        f"{target}/{path.relative_to(source / folder).as_posix()}"
-        for folder, target in INSTALLED_AS.items()
-        for path in (source / folder).rglob("*")
-        if path.is_file()
+        f"{target}/{name.partition('/')[2]}"
+        for name in released_files()
+        if (target := INSTALLED_AS.get(name.partition("/")[0])) and "/" in name
     }
+    with zipfile.ZipFile(wheel) as zipped:
+        everything = zipped.namelist()
+    about = {name.partition(".dist-info/")[2] for name in everything if ".dist-info/" in name}
+    assert {name for name in everything if ".dist-info/" not in name} == expected
+    licences = {"LICENSE", "NOTICE", *(f"negation_clip/assets/{name}/LICENSE.txt" for name in ("scenes", "clip_bpe"))}
+    assert {f"licenses/{name}" for name in licences} | {"METADATA", "entry_points.txt"} <= about
+    for name in MUST_HOLD:
+        assert any(f"{held}/".startswith(f"negation_clip/{name}/") for held in everything), f"the wheel lacks {name}"
+    assert wheel.stat().st_size < FILE_LIMIT
 
-    # A wheel straight from the tree could hold what the sdist lacks, so it is built from the unpacked sdist.
-    run_python("from setuptools import build_meta; build_meta.build_sdist('dist')", cwd=source)
-    (archive,) = (source / "dist").glob("*.tar.gz")
+
+@pytest.mark.slow
+def test_sdist_of_the_wheel_holds_what_is_tracked(wheel):
+    (archive,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path / "sdist", filter="data")
-    (unpacked,) = (tmp_path / "sdist").iterdir()
-    for name in ("LICENSE", "NOTICE", "constraints.txt", "Makefile", "tests/test_package.py"):
-        assert (unpacked / name).is_file(), f"the sdist lacks {name}"
-    run_python(f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r})", cwd=unpacked)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as zipped:
-        names = {name for name in zipped.namelist() if ".dist-info/" not in name}
-        assert any(name.endswith("dist-info/licenses/NOTICE") for name in zipped.namelist())
-    assert names == expected
+        files = {member.name.partition("/")[2] for member in tar.getmembers() if member.isfile()}
+    made = {name for name in files if name.startswith("negation_clip.egg-info/")} | {"PKG-INFO", "setup.cfg"}
+    assert files - made == set(released_files())
+    assert {"tests/test_package.py", "tests/conftest.py", "constraints.txt", "Makefile"} <= files
+    assert archive.stat().st_size < FILE_LIMIT
 
-    target = tmp_path / "site"
+
+@pytest.mark.slow
+def test_metadata_of_the_wheel_is_what_an_index_accepts(wheel):
+    version = negation_clip.__version__
+    assert wheel.name == f"negation_clip-{version}-py3-none-any.whl"
+    assert (wheel.parent / f"negation_clip-{version}.tar.gz").is_file()
     with zipfile.ZipFile(wheel) as zipped:
-        zipped.extractall(target)
-    # In front of this environment's own copy; every module must come from the wheel.
-    output = run_python(
-        f"import sys; sys.path.insert(0, {str(target)!r})\n"
+        about = Metadata.from_email(zipped.read(f"negation_clip-{version}.dist-info/METADATA"), validate=True)
+    assert about.name == "negation-clip" and str(about.version) == version
+    assert about.description_content_type == "text/markdown"
+    assert about.description.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    assert about.license_expression == "Apache-2.0"
+    assert {"torch", "transformers", "shtab"} <= {one.name for one in about.requires_dist if one.marker is None}
+
+
+@pytest.mark.slow
+def test_every_module_and_name_is_in_the_installed_wheel(clean):
+    done = clean(
+        "-c",
         """
-import importlib.resources
-import negation_clip.modeling, negation_clip.trainers
+import importlib, importlib.metadata, pkgutil, negation_clip
+from importlib.resources import files
 from transformers import AutoConfig
-print(negation_clip.__file__, negation_clip.modeling.__file__, negation_clip.trainers.__file__, sep="\\n")
-for package in ("negation_clip.hub_cards", "negation_clip.recipes", "negation_clip"):
-    print(importlib.resources.files(package))
-import inspect
-print(inspect.getfile(type(AutoConfig.for_model("hanclip"))))
+print(negation_clip.__file__)
+for found in pkgutil.walk_packages(negation_clip.__path__, "negation_clip."):
+    if ".hub_cards." not in found.name:
+        print(importlib.import_module(found.name).__file__)
+for name in negation_clip.__all__:
+    getattr(negation_clip, name)
+for package in ("negation_clip.hub_cards", "negation_clip.recipes"):
+    print(files(package))
+print(__import__("inspect").getfile(type(AutoConfig.for_model("hanclip"))))
+print(negation_clip.embedded_path("base"))
+print(importlib.metadata.distribution("negation-clip").locate_file(""))
 """,
-        cwd=tmp_path,
+        program="python",
     )
-    assert all(Path(line).is_relative_to(target) for line in output.splitlines()), output
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) > 80 and all(Path(line).is_relative_to(clean.site) for line in lines), done.stdout
+
+
+@pytest.mark.slow
+def test_every_help_of_the_installed_wheel(clean):
+    assert clean("--version").stdout == f"negation-clip {negation_clip.__version__}\n"
+    done = clean("--help")
+    assert done.returncode == 0 and "evaluate" in done.stdout
+    done = clean(
+        "-c",
+        """
+import argparse
+from negation_clip import cli
+def commands(parser, words=()):
+    yield words
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, sub in action.choices.items():
+                yield from commands(sub, (*words, name))
+for words in commands(cli.make_parser()):
+    try:
+        cli.main([*words, "--help"])
+    except SystemExit as end:
+        assert end.code == 0, words
+""",
+        program="python",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: negation-clip") > 20 and done.stderr == ""
+    done = clean("completion", "bash")
+    assert done.returncode == 0 and "vl-checklist" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_the_installed_wheel_runs_the_demo(clean):
+    done = clean("demo", "--quick", "--output-dir", "demo")
+    assert done.returncode == 0, done.stderr
+    assert (clean.folder / "demo" / "report.html").is_file()
+    assert (clean.folder / "demo" / "hanclip" / "model" / "model.safetensors").is_file()
+    done = clean("parse", "a dog but no cat")
+    assert done.returncode == 0 and "cat" in done.stdout

@@ -10,7 +10,7 @@ from negation_clip.evaluation.world import World, measure
 
 
 @pytest.mark.slow
-def test_the_default_recipe_hears_negation_and_keeps_what_the_base_can(tmp_path):
+def test_the_shipped_recipe_hears_negation_and_keeps_what_the_base_can(tmp_path):
     world = World.build("test", 1000)
     base = measure(Encoder(*load_embedded("base"), batch_size=256), world)
     run = fine_tune(find_recipe("hanclip"), tmp_path / "hanclip", seed=0)

@@ -189,6 +189,35 @@ class Towers:
         """Side of a picture in pixels."""
         return self.grid * self.patch
 
+    def configs(self, heads: int, text_heads: int, tokenizer=None) -> tuple[dict, dict]:
+        """Fields of the configurations of image and text tower in transformers.
+
+        Args:
+            heads, text_heads (`int`): attention heads of the towers, which no shape tells.
+            tokenizer (*optional*): whose token texts are padded with; 0 without one.
+        """
+        vision = {
+            "hidden_size": self.width,
+            "intermediate_size": self.mlp,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": heads,
+            "image_size": self.image_size,
+            "patch_size": self.patch,
+        }
+        text = {
+            "hidden_size": self.text_width,
+            "intermediate_size": self.text_mlp,
+            "num_hidden_layers": self.text_layers,
+            "num_attention_heads": text_heads,
+            "max_position_embeddings": self.context,
+            "vocab_size": self.vocabulary,
+            # The published code pools at the largest id of a text. That is the end token, the last of the vocabulary.
+            "bos_token_id": self.vocabulary - 2,
+            "eos_token_id": self.vocabulary - 1,
+            "pad_token_id": 0 if tokenizer is None else tokenizer.pad_token_id,
+        }
+        return vision, text
+
 
 def patch_grid(layout: Layout, convolution: str, positions: str, axes: int) -> tuple[int, int, int]:
     """Width, side of a patch in pixels and patches a side of an image tower with a class token.

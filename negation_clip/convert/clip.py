@@ -46,31 +46,12 @@ def _heads(name: str, tower: str, width: int, heads: int | None) -> int:
     return heads
 
 
-def _config(a: Architecture, heads: int, text_heads: int, activation: str, pad_token: int):
+def _config(a: Architecture, heads: int, text_heads: int, activation: str, tokenizer):
     from transformers import CLIPConfig
 
     # Written out even where they are transformers' defaults: no checkpoint holds them.
     shared = {"hidden_act": activation, "layer_norm_eps": 1e-5, "projection_dim": a.projection}
-    vision = {
-        "hidden_size": a.width,
-        "intermediate_size": a.mlp,
-        "num_hidden_layers": a.layers,
-        "num_attention_heads": heads,
-        "image_size": a.image_size,
-        "patch_size": a.patch,
-    }
-    text = {
-        "hidden_size": a.text_width,
-        "intermediate_size": a.text_mlp,
-        "num_hidden_layers": a.text_layers,
-        "num_attention_heads": text_heads,
-        "max_position_embeddings": a.context,
-        "vocab_size": a.vocabulary,
-        # The published code pools at the largest id of a text. That is the end token, the last of the vocabulary.
-        "bos_token_id": a.vocabulary - 2,
-        "eos_token_id": a.vocabulary - 1,
-        "pad_token_id": pad_token,
-    }
+    vision, text = a.configs(heads, text_heads, tokenizer)
     return CLIPConfig(vision_config={**vision, **shared}, text_config={**text, **shared}, projection_dim=a.projection)
 
 
@@ -244,10 +225,9 @@ def convert_clip(
         checks.append(f"{changed} of its {len(weights)} tensors differ from those of `{Path(base).name}`.")
     weights = {name: value.float() for name, value in weights.items()}
 
-    pad_token = 0 if loaded_tokenizer is None else loaded_tokenizer.pad_token_id
     models = {}
     for name in [activation] if activation else ACTIVATIONS:
-        models[name] = CLIPModel(_config(a, heads, text_heads, name, pad_token)).eval()
+        models[name] = CLIPModel(_config(a, heads, text_heads, name, loaded_tokenizer)).eval()
         models[name].load_state_dict(weights)
     if embeddings is None:
         checks.append("It was not compared with embeddings by the published code.")

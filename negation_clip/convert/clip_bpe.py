@@ -6,6 +6,8 @@ import gzip
 from importlib.resources import files
 from pathlib import Path
 
+from negation_clip.model_place import model_place
+
 CLIP_VOCABULARY = 49408
 
 
@@ -57,13 +59,14 @@ def load_tokenizer(tokenizer: str | Path | None, vocabulary: int, context_length
         tokenizer with that `model_max_length`; CLIP's if none is named and the vocabulary has its size, else None.
 
     Raises:
+        FileNotFoundError: see [`model_place`].
         ValueError: if the named one has another number of tokens, start or end token.
     """
     from transformers import AutoTokenizer
 
     if tokenizer is None:
         return clip_tokenizer(context_length) if vocabulary == CLIP_VOCABULARY else None
-    loaded = AutoTokenizer.from_pretrained(tokenizer)
+    loaded = AutoTokenizer.from_pretrained(model_place(tokenizer, "tokenizer", config=None))
     last = vocabulary - 1
     if len(loaded) != vocabulary or loaded.eos_token_id != last or loaded.bos_token_id != last - 1:
         raise ValueError(

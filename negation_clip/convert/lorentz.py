@@ -387,27 +387,10 @@ def convert_lorentz(
     heads, text_heads = _heads(a, preset, heads, text_heads)
     loaded_tokenizer = load_tokenizer(tokenizer, a.vocabulary, a.context)
 
+    vision, text = a.configs(heads, text_heads, loaded_tokenizer)
     config = PhyClipConfig(
-        vision_config={
-            "hidden_size": a.width,
-            "intermediate_size": a.mlp,
-            "num_hidden_layers": a.layers,
-            "num_attention_heads": heads,
-            "image_size": a.image_size,
-            "patch_size": a.patch,
-        },
-        text_config={
-            "hidden_size": a.text_width,
-            "intermediate_size": a.text_mlp,
-            "num_hidden_layers": a.text_layers,
-            "num_attention_heads": text_heads,
-            "max_position_embeddings": a.context,
-            "vocab_size": a.vocabulary,
-            # The published code pools at the largest id of a text. That is the end token, the last of the vocabulary.
-            "bos_token_id": a.vocabulary - 2,
-            "eos_token_id": a.vocabulary - 1,
-            "pad_token_id": 0 if loaded_tokenizer is None else loaded_tokenizer.pad_token_id,
-        },
+        vision_config=vision,
+        text_config=text,
         projection_dim=a.projection,
         factor_dim=a.projection // (a.factors or 1),
         score=score,

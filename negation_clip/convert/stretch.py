@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from negation_clip.model_place import model_place
 from negation_clip.output_folder import appearing, refuse_loss
 
 from .clip_layout import KEPT_POSITIONS
@@ -87,6 +88,7 @@ def stretch_clip(
         `Path`: the folder.
 
     Raises:
+        FileNotFoundError: see [`model_place`].
         FileExistsError: if `output_dir` holds anything.
         ValueError: if it is no CLIP, or its table does not stretch to this length.
 
@@ -99,6 +101,7 @@ def stretch_clip(
 
     target = Path(output_dir).resolve()
     refuse_loss(target, False, (), "conversion")
+    model = model_place(model, "model")
     kind = AutoConfig.from_pretrained(model).model_type
     if kind != "clip":
         raise ValueError(f"{model} is a {kind}: only the text context of a CLIP can be stretched")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from negation_clip.hub import check_repo_id
 from negation_clip.model_place import model_place
 from negation_clip.output_folder import appearing, refuse_loss
 
@@ -72,7 +73,7 @@ def write_quadruplets(
         text = json.dumps(built.statistics, indent=2, ensure_ascii=False, allow_nan=False)
         (new / "statistics.json").write_text(text + "\n", encoding="utf-8")
         write_preview(built.data, new / "preview.html", title=name or target.name)
-        _card(built, licence, name or target.name).save(new / "README.md")
+        _card(built, licence, name or target.name, target.name).save(new / "README.md")
     return target
 
 
@@ -171,6 +172,10 @@ def make_quadruplets(
     refuse_loss(target, overwrite, CONTENTS, "quadruplets")
     if not 0 <= validation < 1:
         raise ValueError(f"validation={validation}: a share from 0 to below 1 is wanted")
+    if push is not None:  # said before hours of work, not after
+        check_repo_id(push)
+        if options.get("pictures") == "paths":
+            raise ValueError("push: pictures='paths' are paths of this machine; leave it out to publish the pictures")
     judge_options = {key: options.pop(key) for key in _JUDGE_OPTIONS if key in options}
     built_options = {
         key: options.pop(key)
@@ -221,8 +226,7 @@ def _verifier(judge, judge_options, detector, threshold, doubt, images, cache: P
     if detector is not None:
         from transformers import pipeline
 
-        with model_place(detector, "detector"):
-            found = pipeline("object-detection", model=detector)
+        found = pipeline("object-detection", model=model_place(detector, "detector"))
         return DetectorVerifier(found, **limits, cache=cache)
     return None
 
@@ -246,7 +250,7 @@ def _llm(llm, endpoint, key_env, vocabulary, seed: int, cache: Path, source: Sou
     return LLMNegator(endpoint, llm, api_key=key, rules=rules, cache=cache / "negations.jsonl")
 
 
-def _card(built: Quadruplets, licence: str, name: str):
+def _card(built: Quadruplets, licence: str, name: str, place: str):
     from huggingface_hub import DatasetCard, DatasetCardData
 
     first = next(iter(built.data.values()))
@@ -267,7 +271,7 @@ def _card(built: Quadruplets, licence: str, name: str):
         data,
         template_path=str(files("negation_clip.hub_cards") / "dataset_card_template.md"),
         pretty_name=name,
-        repo_id=name,
+        repo_id=place,
         statistics=built.statistics,
         example={key: value for key, value in first.remove_columns(columns)[0].items()},
         twins=len(columns) > 1,

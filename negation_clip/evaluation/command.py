@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 from negation_clip import metrics
 from negation_clip.judge.base import model_revision
 from negation_clip.metrics.single_file import single_file
+from negation_clip.model_place import check_device, model_place
 from negation_clip.output_folder import refuse_loss
 
 from .encoder import DTYPES, Encoder
@@ -141,6 +142,7 @@ def run_evaluate(
     target = Path(output).resolve()
     if target.exists() and not target.is_dir():
         raise FileExistsError(f"{target} is a file: name a folder to write")
+    check_device(device)
     models = _models(model, revision)
     if score is not None:
         _check_score(models, trust_remote_code)
@@ -214,8 +216,6 @@ def run_evaluate(
 
 
 def _models(model: str | Sequence[str], revision: str | Sequence[str] | None) -> list[_Model]:
-    from negation_clip.embedded import EMBEDDED, embedded_path
-
     given = [str(model)] if isinstance(model, str | Path) else [str(one) for one in model]
     if not given:
         raise ValueError("model: name at least one (--model)")
@@ -235,12 +235,7 @@ def _models(model: str | Sequence[str], revision: str | Sequence[str] | None) ->
             raise ValueError(f"model: {name!r} is what results call a model with --negation; name it otherwise")
         if twin := [one for one in models if one.name == name]:
             raise ValueError(f"model: two models are called {twin[0].name!r}; name them apart: --model NAME={path}")
-        place = embedded_path(path) if path in EMBEDDED else path
-        folder = Path(place)
-        if not folder.is_dir() and (len(folder.parts) != 2 or folder.is_absolute() or folder.parent.is_dir()):
-            raise FileNotFoundError(f"model: {path} is no folder with a model, and no Hub id of the form owner/name")
-        if folder.is_dir() and not (folder / "config.json").is_file():
-            raise FileNotFoundError(f"model: {path} holds no config.json, so it is no model folder")
+        place = model_place(path, "model", revision=version)
         models.append(_Model(name, path, place, version, model_revision(place, version)))
     return models
 

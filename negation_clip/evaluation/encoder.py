@@ -24,6 +24,7 @@ from transformers import AutoModel, AutoProcessor, PreTrainedConfig
 
 from negation_clip.data.images import image_name, load_image
 from negation_clip.metrics import cosine_similarity
+from negation_clip.model_place import check_device, model_place
 from negation_clip.modeling.backbone_families import FAMILIES, family_of
 
 from .feature_cache import KEY_BYTES, FeatureCache
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 NEUTRAL_TEXT = "a picture"
 DTYPES = ("bfloat16", "float16", "auto")
-_NEGATION_MODES = ("plain", "compose", "strip")
+NEGATION_MODES = ("plain", "compose", "strip")
 _BAD_IMAGE_MODES = ("report", "raise")
 _MAX_LISTED = 10
 _IMAGE_SIDE = re.compile(r"(?:vision|visual).*")
@@ -190,8 +191,8 @@ class Encoder:
         """Loads model and processor from a folder or the Hub.
 
         Args:
-            path_or_id (`str` or `Path`): folder or Hub id of anything that `AutoModel` and `AutoProcessor` load; the
-                models of this package included.
+            path_or_id (`str` or `Path`): folder or Hub id of anything that `AutoModel` and `AutoProcessor` load, the
+                models of this package included; or the name of an embedded model.
             revision (`str`, *optional*): branch, tag or commit on the Hub.
             trust_remote_code (`bool`): run the repository's own model code.
             **kwargs: options of `Encoder`.
@@ -200,22 +201,17 @@ class Encoder:
             `Encoder`
 
         Raises:
-            FileNotFoundError: a path that is no folder with a model.
+            FileNotFoundError: see [`model_place`].
+            ValueError: a device that this machine does not have.
         """
         import negation_clip  # noqa: F401  (registers this package's models with the Auto classes)
 
-        path = Path(path_or_id)
-        # An id has at most one slash; all else can only be a folder, and is not worth a search on the Hub.
-        if not path.is_dir() and (path.exists() or path.is_absolute() or len(path.parts) != 2 or path.parent.is_dir()):
-            raise FileNotFoundError(f"{path_or_id} is no folder with a model, and no Hub id of the form owner/name.")
-        if path.is_dir() and not (path / "config.json").exists():
-            inner = sorted(str(found.parent) for found in path.glob("*/config.json"))
-            hint = f"; is it {inner[0]}?" if inner else ""
-            raise FileNotFoundError(f"{path_or_id} holds no config.json, so it is no model folder{hint}")
+        check_device(kwargs.get("device"))
+        place = model_place(path_or_id, "model", revision=revision)
         options = {"revision": revision, "trust_remote_code": trust_remote_code}
         # The PIL backend gives the same pixels whether or not torchvision is installed.
-        processor = AutoProcessor.from_pretrained(path_or_id, backend="pil", **options)
-        return cls(AutoModel.from_pretrained(path_or_id, **options), processor, **kwargs)
+        processor = AutoProcessor.from_pretrained(place, backend="pil", **options)
+        return cls(AutoModel.from_pretrained(place, **options), processor, **kwargs)
 
     @property
     def device(self) -> torch.device:
@@ -309,8 +305,8 @@ class Encoder:
         Raises:
             ValueError: an unknown mode, a negative or infinite weight, an empty query, a `neutral` of another shape.
         """
-        if negation not in _NEGATION_MODES:
-            raise ValueError(f"negation must be one of {', '.join(_NEGATION_MODES)}, got {negation!r}.")
+        if negation not in NEGATION_MODES:
+            raise ValueError(f"negation must be one of {', '.join(NEGATION_MODES)}, got {negation!r}.")
         pure_weight = weight if pure_weight is None else pure_weight
         weights = {"weight": weight, "pure_weight": pure_weight, "neutral_weight": neutral_weight}
         for name, value in weights.items():

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from negation_clip.model_place import check_device, model_place
 from negation_clip.output_folder import appearing, refuse_loss
 
 from .base import Judge, model_revision
@@ -78,7 +79,6 @@ def run_judge(
         OSError: the judge fails; see [`EndpointJudge`] and [`LocalJudge`].
     """
     from negation_clip import __version__
-    from negation_clip.embedded import EMBEDDED, embedded_path
     from negation_clip.evaluation import Encoder
 
     target = Path(output).resolve()
@@ -86,15 +86,16 @@ def run_judge(
     asked = read_queries(queries)
     gallery = Gallery.from_folder(images)
     labels = [_label(gallery, query.label, Path(queries), row) for row, query in enumerate(asked)]
+    models = [model] if isinstance(model, str | Path) else list(dict.fromkeys(model))
+    places = [model_place(path, "model") for path in models]
+    check_device(device)
     device = device or _accelerator()
     if not isinstance(judge, Judge):
         judge = load_judge(judge, images=images, device=device, trust_remote_code=trust_remote_code, **judge_options)
 
     modes = [negation] if isinstance(negation, str) else list(dict.fromkeys(negation))
-    models = [model] if isinstance(model, str | Path) else list(dict.fromkeys(model))
     retrieved, described = {}, {}
-    for path in models:
-        place = embedded_path(str(path)) if str(path) in EMBEDDED else path
+    for path, place in zip(models, places, strict=True):
         encoder = Encoder.from_pretrained(
             place, device=device, progress=progress, trust_remote_code=trust_remote_code, on_bad_image="raise"
         )

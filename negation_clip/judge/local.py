@@ -8,10 +8,13 @@ from pathlib import Path
 import torch
 
 from negation_clip.data.images import load_image
+from negation_clip.model_place import check_device, model_place
 
 from .base import PROMPT, Asked, Judge, Reply, model_revision
 
 ANSWER_BY = ("generate", "logits")
+# What accelerate spreads a model by.
+_SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 class LocalJudge(Judge):
@@ -113,11 +116,17 @@ class LocalJudge(Judge):
             `LocalJudge`
 
         Raises:
-            OSError: no such model; or its processor needs torchvision, which is not installed.
-            ValueError: a model that does not take pictures and text.
+            FileNotFoundError: see [`model_place`].
+            OSError: its processor needs torchvision, which is not installed.
+            ValueError: a model that does not take pictures and text, or a device that this machine does not have.
         """
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
+        if device_map not in _SPREAD:
+            check_device(device_map, "device_map")
+        path_or_id = model_place(
+            path_or_id, "judge", "A judge that is served is named with its endpoint", revision=revision
+        )
         resolved = model_revision(path_or_id, revision)
         options = {"trust_remote_code": trust_remote_code}
         if not Path(path_or_id).is_dir():

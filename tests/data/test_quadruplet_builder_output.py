@@ -290,6 +290,8 @@ def test_from_the_command_line(exported, world, tmp_path, capsys):
             "llm_api_key_env must name an environment variable that holds the key: none is set",
         ),
         (["--licence", "CC BY"], "licence='CC BY'"),
+        (["--push", "quads"], "'quads' is no repository id of the form owner/name"),
+        (["--push", "me/quads", "--pictures", "paths"], "push: pictures='paths' are paths of this machine"),
         (["--size", "0"], "size=0: must be at least 1"),
         (["--images", "/absent"], "root: /absent is no folder"),
     ],

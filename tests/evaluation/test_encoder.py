@@ -625,7 +625,7 @@ def test_what_is_denied_is_what_compose_turns_away_from():
 
 def test_what_is_no_model_folder_is_named(tmp_path):
     for path in ("nosuch", str(tmp_path / "nosuch")):
-        with pytest.raises(FileNotFoundError, match="nosuch is no folder with a model"):
+        with pytest.raises(FileNotFoundError, match="there is no folder .*nosuch"):
             Encoder.from_pretrained(path)
     (tmp_path / "run" / "model").mkdir(parents=True)
     (tmp_path / "run" / "model" / "config.json").write_text("{}", encoding="utf-8")
