@@ -44,7 +44,7 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
-    python_requires=">=3.10",
+    python_requires=">=3.11",
     packages=packages,
     package_dir={f"negation_clip.{folder}": folder for folder in CODE + DATA},
     package_data={

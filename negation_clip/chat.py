@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -217,8 +217,8 @@ def _seconds(after: str) -> float:
     except ValueError:
         return 0.0
     if moment.tzinfo is None:  # RFC 9110 has dates in UTC
-        moment = moment.replace(tzinfo=timezone.utc)
-    return max((moment - datetime.now(timezone.utc)).total_seconds(), 0.0)
+        moment = moment.replace(tzinfo=UTC)
+    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def key_from_environment(variable: str | None) -> str | None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -203,7 +203,7 @@ def test_it_is_given_up_after_so_many(server, pauses, retries, asked):
 
 
 def test_the_server_says_how_long_to_wait(server, pauses):
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     in_30_seconds, long_ago = (format_datetime(now + timedelta(seconds=s), usegmt=True) for s in (30, -3600))
     waits = ["7", in_30_seconds, "900", long_ago, "soon", "-3", "²", ""]
     server.script = [(429, {"Retry-After": wait}) for wait in waits]
@@ -213,7 +213,7 @@ def test_the_server_says_how_long_to_wait(server, pauses):
 
 
 def test_a_date_without_a_zone_is_in_utc():
-    soon = datetime.now(timezone.utc) + timedelta(seconds=40)
+    soon = datetime.now(UTC) + timedelta(seconds=40)
     assert 30 < chat._seconds(soon.strftime("%a, %d %b %Y %H:%M:%S -0000")) <= 40
 
 

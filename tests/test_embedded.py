@@ -1,6 +1,7 @@
 """The embedded CLIP: good at what CLIP is good at, bad at what CLIP is bad at, and small."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from negation_clip import Encoder, embedded_path, load_embedded
+from negation_clip.data.benchmarks import exclusion
 from negation_clip.data.scenes import load_scenes
 from negation_clip.evaluation.world import World, measure
+
+ROOT = str(Path(__file__).parents[1])
 
 
 def test_unknown_name_is_refused():
@@ -63,6 +67,24 @@ def test_quick_look_at_abilities():
     assert found["retrieval"]["t2i_r1"] > 0.8
     assert found["exclusion"]["accuracy"] < 0.45
     assert found["mcq"]["negative"] < 0.25
+
+
+def test_the_small_hanclip_is_kept_small_and_runs_in_full_precision():
+    folder = embedded_path("hanclip")
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 5 * 2**20
+    assert not [file.name for file in folder.iterdir() if file.suffix == ".json" and ROOT in file.read_text("utf-8")]
+    model, _ = load_embedded("hanclip")
+    assert model.config.model_type == "hanclip" and {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_the_small_hanclip_hears_negation():
+    """A floor with room for the small sample; its card has the figures of 1,000."""
+    world = exclusion("test", 120)
+    encoder = Encoder.from_pretrained("hanclip", batch_size=120)
+    fits, twins = (encoder.encode_images([s.render() for s in scenes]) for scenes in (world.without, world.with_it))
+    queries = encoder.encode_texts([query.text for query in world.queries])
+    first = [np.diag(encoder.similarity(pictures, queries)) for pictures in (fits, twins)]
+    assert np.mean(first[0] > first[1]) > 0.7
 
 
 @pytest.mark.slow

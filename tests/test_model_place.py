@@ -147,7 +147,7 @@ def test_commands_ask_once_and_leave_nothing(asked, tmp_path, capsys, words, ask
             lambda: train_phyclip.load_model(train_phyclip.parse(["--model=clip", "--tokenizer=me/typo"])[0]),
             "tokenizer",
         ),
-        (lambda: fit_steering.fit_steering("me/typo", pairs=[("a dog", "no dog")] * 9), "model"),
+        (lambda: fit_steering.fit_steering("me/typo", pairs=[(str(i), f"no {i}") for i in range(200)]), "model"),
         (lambda: pretrain_clip.main(*pretrain_clip.parse(["--init_from=me/typo", "--max_steps=1"])), "init_from"),
     ],
     ids=["hanclip", "phyclip", "tokenizer", "steering", "clip"],

@@ -471,7 +471,7 @@ def test_metadata_of_the_wheel_is_what_an_index_accepts(wheel):
         about = Metadata.from_email(zipped.read(f"negation_clip-{version}.dist-info/METADATA"), validate=True)
     assert about.name == "negation-clip" and str(about.version) == version
     assert about.description_content_type == "text/markdown"
-    assert about.description.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    assert about.description.strip() == (wheel.parent / "source" / "README.md").read_text(encoding="utf-8").strip()
     assert about.license_expression == "Apache-2.0"
     assert {"torch", "transformers", "shtab"} <= {one.name for one in about.requires_dist if one.marker is None}
 
@@ -506,8 +506,6 @@ print(importlib.metadata.distribution("negation-clip").locate_file(""))
 @pytest.mark.slow
 def test_every_help_of_the_installed_wheel(clean):
     assert clean("--version").stdout == f"negation-clip {negation_clip.__version__}\n"
-    done = clean("--help")
-    assert done.returncode == 0 and "evaluate" in done.stdout
     done = clean(
         "-c",
         """
@@ -524,13 +522,13 @@ for words in commands(cli.make_parser()):
         cli.main([*words, "--help"])
     except SystemExit as end:
         assert end.code == 0, words
+for shell in ("bash", "zsh", "tcsh"):
+    assert cli.main(["completion", shell]) == 0
 """,
         program="python",
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: negation-clip") > 20 and done.stderr == ""
-    done = clean("completion", "bash")
-    assert done.returncode == 0 and "vl-checklist" in done.stdout, done.stderr
+    assert done.stdout.count("usage: negation-clip") > 20 and done.stdout.count("vl-checklist") > 3
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ NOT_HERE = {
 SMALLER = {
     "scenes export": "--size 4",
     "evaluate": "--size small",
-    "convert clip": "--heads 3 --text-heads 2",
+    "convert clip": "--heads 3 --text-heads 2 --activation quick_gelu",  # which OpenAI's own file tells
     "quadruplets coco": "--size 8",
     "recipes/tiny.yaml": "--max_steps 1 --quadruplets 16",
     "recipes/hanclip.yaml": "--per_device_train_batch_size 16 --loss_chunk_size 4 --quadruplets 16 --max_steps 1 "
