@@ -573,7 +573,7 @@ def test_other_models_are_told_what_the_command_needs(folder, tmp_path, capsys):
         assert not output.exists()
     assert cli.main(["inspect", str(tmp_path / "clip"), "--output", str(output)]) == 2
     assert "is a CLIPModel; inspect needs" in capsys.readouterr().err
-    with pytest.raises(FileNotFoundError, match="no folder with a model"):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
         inspect_model(tmp_path / "none", tmp_path / "look")
 
 

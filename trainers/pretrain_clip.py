@@ -306,7 +306,7 @@ def main(arguments: PretrainArguments, training_arguments) -> None:
 def card_facts(arguments: PretrainArguments) -> dict:
     """The options, and `data`, where it is known that the model has seen nothing but the embedded scenes."""
     log = Path(arguments.init_from or "", "training_log.json")
-    earlier = json.loads(log.read_text("utf-8"))["arguments"] if arguments.init_from and log.is_file() else {}
+    earlier = json.loads(log.read_text("utf-8")).get("arguments", {}) if arguments.init_from and log.is_file() else {}
     scenes = not arguments.init_from or earlier.get("data") == "scenes"
     return vars(arguments) | ({"data": "scenes"} if scenes else {})
 

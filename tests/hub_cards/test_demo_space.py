@@ -113,9 +113,8 @@ def test_published_figures_are_those_that_were_measured():
         assert values == [f"{row['threshold']:.3f}", f"{100 * row['found']:.0f} %", f"{100 * row['refused']:.0f} %"]
     for size in ("1", "16", "480"):  # a thing alone is not steered
         for kind in kinds.values():
-            assert (
-                found["calibration"][f"CLIP, {kind}, {size}"] == found["calibration"][f"CLIP, steered, {kind}, {size}"]
-            )
+            plain, steered = (found["calibration"][f"{model}, {kind}, {size}"] for model in (MODELS[0], MODELS[2]))
+            assert plain == pytest.approx(steered, abs=1e-5)
     assert f"{found['search_ms']:.0f} ms" in page
 
 
@@ -142,7 +141,7 @@ def url(folder, uploads, tmp_path_factory):
         "GRADIO_TEMP_DIR": str(uploads),
         "HF_HOME": str(tmp_path_factory.mktemp("home")),
     }
-    with serve(folder, environment, without=NOT_INSTALLED) as address:
+    with serve(folder, environment, without=NOT_INSTALLED, timeout=300) as address:
         yield address
 
 
