@@ -137,6 +137,8 @@ def test_make_demo_is_the_command_that_is_run_here():
 def test_commands_run(line, workplace, monkeypatch, capsys):
     monkeypatch.chdir(workplace)
     monkeypatch.setattr("negation_clip.demo.run_demo", partial(run_demo, recipe="tiny", size=24))
+    # the page of `space run` would be served until it is interrupted; tests/hub_cards/test_demo_space.py looks at it
+    monkeypatch.setattr("negation_clip.spaces.subprocess.call", lambda *args, **kwargs: 0)
     assert cli.main(smaller(line)) == 0
     for folder in ("scenes", "runs/seeds", "clip-vit-b-32", "quads"):  # what the commands say they write
         if re.search(rf" {folder}/?( |$)", line):
