@@ -99,6 +99,8 @@ def take(files: list[str] | str) -> Gallery:
     files = [files] if isinstance(files, str) else files or []
     try:
         return embed(files)
+    except FileNotFoundError:  # two who upload the same picture at one moment share Gradio's copy of it
+        raise ValueError("an uploaded file was gone before it was read: upload it again") from None
     finally:
         for file in files:
             Path(file).unlink(missing_ok=True)
@@ -148,13 +150,11 @@ def first_question() -> tuple[int, str]:
         return 0, ""
     reading = read(EXAMPLES[0])
     hits = ENGINE.search(reading, ENGINE.models[:1], k=1).found[0].hits
-    other = read(EXAMPLES[0].partition(" without ")[2])
-    captions = (
-        reading.sentence,
-        reading.affirmed,
-        f"{other.present} without {reading.present}",
-        f"no {reading.things[0]}",
-    )
+    captions, other = [reading.sentence], EXAMPLES[0].partition(" without ")[2]
+    if reading.absent and reading.things:
+        captions += [reading.affirmed, f"no {reading.things[0]}"]
+    if other:
+        captions.insert(2, f"{read(other).present} without {reading.present}")
     return hits[0].row, "\n".join(captions)
 
 

@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 
 from negation_clip import cli, spaces
 from negation_clip.data.scenes import make_scene
+from negation_clip.search import build_index
 from negation_clip.search.gallery import MAX_BYTES
 from negation_clip.spaces import build_space, push_space, run_space
 
@@ -423,3 +424,18 @@ def test_pictures_of_the_page_are_whole(page):
     search(page, "a dog")
     sizes = page.locator(".nc-hits img").evaluate_all("all => all.map(one => one.naturalWidth)")
     assert len(sizes) == 27 and min(sizes) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["a dog", "a dog but no cat", "no cat"])
+def test_the_page_begins_with_any_example(tmp_path, example):
+    index = build_index(tmp_path / "index", ["base"], examples=[example], pairs=2)
+    app = Path(__file__).parents[2] / "hub_cards" / "space" / "app.py"
+    code = f"import runpy; print(runpy.run_path({str(app)!r})['first_question']())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "NEGATION_CLIP_INDEX": str(index), "GRADIO_ANALYTICS_ENABLED": "False"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and example.split()[-1] in done.stdout, done.stderr[-2000:]

@@ -351,6 +351,12 @@ def test_labels_and_pictures_that_cannot_be_used_are_named(photos, tmp_path):
         build_index(tmp_path / "x", ["base"], tmp_path / "none")
     with pytest.raises(ValueError, match="pairs must be at least 1"):
         build_index(tmp_path / "x", ["base"], pairs=0)
+    with pytest.raises(ValueError, match="labels are of pictures"):
+        build_index(tmp_path / "x", ["base"], labels=tmp_path / "none.json", pairs=1)
+    for examples in ("a dog", [5], [" "]):
+        with pytest.raises(ValueError, match="give a list of queries"):
+            build_index(tmp_path / "x", ["base"], examples=examples, pairs=1)
+    assert not (tmp_path / "x").exists()
 
 
 def test_models_as_they_are_named():
