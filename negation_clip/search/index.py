@@ -66,9 +66,7 @@ def build_index(
         ValueError: models, pictures or labels that cannot be used; the message names the file or option.
     """
     if labels is not None and pictures is None:
-        raise ValueError(
-            "labels are of pictures of yours: name their folder (pictures)"
-        )
+        raise ValueError("labels are of pictures of yours: name their folder (pictures)")
     if isinstance(examples, str) or not all(isinstance(text, str) and text.strip() for text in examples or ()):
         raise ValueError(f"examples={examples!r}: give a list of queries")
     target, models = Path(output), read_models(models)
