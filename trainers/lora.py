@@ -143,8 +143,6 @@ def add_lora(
     """
     from peft import LoraConfig, get_peft_model
 
-    from .lora_linear import use_lora_linear
-
     if rank < 1:
         raise ValueError(f"LoRA rank must be at least 1, got {rank}")
     alpha = 2 * rank if alpha is None else alpha
@@ -164,7 +162,6 @@ def add_lora(
         modules_to_save=["geometry"],
     )
     wrapped = get_peft_model(model, config)
-    use_lora_linear(wrapped)
     # For many layers peft notes the shortest endings that tell them apart; what is saved has the full names.
     config.target_modules = set(targets)
     # One that `from_backbone` made has no folder of its own.
