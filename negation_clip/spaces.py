@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -156,9 +158,16 @@ def run_space(
         print(f"building the index in {folder}", flush=True)
         build_index(folder, models or EMBEDDED_MODELS, pictures, labels, overwrite=rebuild)
     app = files("negation_clip.hub_cards") / "space" / "app.py"
-    return subprocess.call(
-        [sys.executable, str(app)], env={**os.environ, "NEGATION_CLIP_INDEX": str(folder.resolve())}
-    )
+    main = threading.current_thread() is threading.main_thread()
+    # Told to end, this process would else leave the server behind.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number)) if main else None
+    try:
+        return subprocess.call(
+            [sys.executable, str(app)], env={**os.environ, "NEGATION_CLIP_INDEX": str(folder.resolve())}
+        )
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def push_space(

@@ -77,8 +77,8 @@ def warn_of_lost_processes(world_size: int) -> None:
 def keep_freed_memory() -> bool:
     """Tell glibc to keep what is freed for what comes next, for the rest of this process.
 
-    By default it gives large blocks back to the system, which hands them out again page by page, zeroed: of a step of
-    a small model on a CPU that is a good part. Changes no result. A setting of the user's, any environment variable
+    By default it gives large blocks back to the system, which hands them out again page by page, zeroed, in every
+    step. Changes no result. A setting of the user's, any environment variable
     `MALLOC_…`, stays.
 
     Returns:

@@ -9,11 +9,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from fixtures_browser import open_page, serve
@@ -439,3 +441,18 @@ def test_the_page_begins_with_any_example(tmp_path, example):
         text=True,
     )
     assert done.returncode == 0 and example.split()[-1] in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_no_server_is_left_behind(tmp_path):
+    index = build_index(tmp_path / "index", ["base"], pairs=2)
+    command = [sys.executable, "-m", "negation_clip.cli", "space", "run", "--index", str(index)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (servers := psutil.Process(process.pid).children()):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    psutil.wait_procs(servers, timeout=60)
+    assert not servers[0].is_running()
