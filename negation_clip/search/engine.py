@@ -75,12 +75,16 @@ class Found:
         confident (`bool` or `None`): one of the hits fits. `False` is "no confident match", `None` means that the
             model has no threshold.
         threshold (`float` or `None`): what a picture must score for what is wanted.
+        cut (`bool`): the sentence is longer than the model reads; only its beginning was searched for.
+        lost (`bool`): what the sentence denies, or part of it, was in the part cut off.
     """
 
     model: str
     hits: tuple[Hit, ...]
     confident: bool | None
     threshold: float | None
+    cut: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class SearchEngine:
         if not 1 <= k <= MAX_RESULTS:
             raise ValueError(f"k must be from 1 to {MAX_RESULTS}, got {k}")
         _check_alpha(alpha)
-        scores, parts = {}, {}
+        scores, parts, cuts = {}, {}, {}
         things = [*reading.things, *reading.absent]
         texts = [*([reading.present] if reading.present else []), *map(noun_phrase, things)]
         with self._lock:
@@ -231,6 +235,7 @@ class SearchEngine:
                 images = self.gallery.embeds[name]
                 scores[name] = encoder.similarity(images, _encode_reading(encoder, reading, alpha))[:, 0]
                 if name in asked:
+                    cuts[name] = map(bool, encoder.report_truncation([reading.sentence]))
                     with _strength(encoder, 0.0):  # a thing alone is named as it is
                         parts[name] = encoder.similarity(images, encoder.encode_texts(texts)) if texts else None
         orders = {name: np.argsort(-values, kind="stable") for name, values in scores.items()}
@@ -269,7 +274,7 @@ class SearchEngine:
                     )
                 )
             confident = None if cut is None else any(hit.fits for hit in hits)
-            found.append(Found(name, tuple(hits), confident, cut))
+            found.append(Found(name, tuple(hits), confident, cut, *cuts[name]))
         steered = any(_is_steered(self._encoders[name]) for name in asked)
         return Answer(reading, tuple(found), (self.alpha if alpha is None else alpha) if steered else None)
 

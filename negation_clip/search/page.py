@@ -93,6 +93,11 @@ def answer(found: Answer, gallery: Gallery) -> str:
     said += "." if found.alpha is None else f", with α = {found.alpha:.2f}."
     if reading.note:
         said += f" {escape(reading.note)}"
+    if cut := [one.model for one in found.found if one.cut]:
+        lost = any(one.lost for one in found.found)
+        said += f" That is too long for {escape(', '.join(cut))}: only its beginning was searched for" + (
+            ", without what is not wanted." if lost else "."
+        )
     columns = "".join(_model(one, found, gallery) for one in found.found)
     return f'<div class="nc-note" role="status">{said}</div><div class="nc-models">{columns}</div>'
 

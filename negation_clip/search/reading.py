@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from negation_clip.evaluation.query import noun_phrase
-from negation_clip.queries import MAX_CHARACTERS, fold, parse
+from negation_clip.queries import MAX_CHARACTERS, NEGATION_CUES, fold, parse
 
 _SEPARATORS = re.compile(r"[,;\n]")
 _FOREIGN = "This does not look like English. It is searched as it stands: nothing in it was read as not wanted."
@@ -71,9 +71,13 @@ def read(query: str, without: str = "") -> Reading:
     """
     parsed = parse(_checked(query, "query"))
     denied = _listed(_checked(without, "without"))
+    if query.count('"') % 2:  # a stray one would pair with those below
+        query = query.replace('"', " ")
+        parsed = parse(query)
     if denied and parsed.text:
         # as one query, so that both ways of asking are read alike, politeness and all
-        both = parse(" ".join([query, *(f'-"{thing}"' for thing in denied)]))
+        plain = (thing for thing in denied if not parse(thing).negated)
+        both = parse(" ".join([query, *(f'-"{thing}"' for thing in plain)]))
         parsed = parsed if both.unsupported_language else both
     notes = []
     if parsed.unsupported_language:
@@ -124,7 +128,12 @@ def _listed(text: str) -> list[str]:
     for part in filter(None, map(fold, _SEPARATORS.split(text.replace('"', " ")))):
         # "no cat" and "cat" mean the same in a box of what is not wanted, but "no no cat" is a double negation
         parsed = parse(part)
-        things += parsed.absent or parse(f"no {part}").absent or [part]
+        if part.lower() in NEGATION_CUES:  # a "no" of nothing
+            continue
+        if parsed.negated and parsed.kept:  # a thing told by what it lacks, as "a cat that isn't black": one thing
+            things.append(part)
+        else:
+            things += parsed.absent or parse(f"no {part}").absent or [part]
     return things
 
 

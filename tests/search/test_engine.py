@@ -19,6 +19,7 @@ from negation_clip.evaluation.query import split_query
 from negation_clip.search import Reading, SearchEngine, build_index, load_index, open_pictures, read
 from negation_clip.search.index import SHOWN_NOWHERE
 from negation_clip.search.models import STEERING, SearchModel, read_models
+from negation_clip.search.page import answer as answer_page
 
 BASE, TUNED, STEERED = "CLIP", "HanCLIP", "CLIP, steered"
 PAIRS = 40
@@ -380,3 +381,15 @@ def test_pictures_of_the_index_can_be_opened(engine):
     from PIL import Image
 
     assert {Image.open(io.BytesIO(picture)).size for picture in engine.gallery.pictures} == {(192, 192)}
+
+
+def test_what_a_model_does_not_read_is_said(engine):
+    whole = engine.search("a dog without a cat")
+    assert not any(found.cut or found.lost for found in whole.found)
+    text = "a dog " + "and a pig " * 40
+    for query, lost in ((text, False), (text + "without a cat", True)):
+        answer = engine.search(query)
+        assert all(found.cut and found.lost == lost for found in answer.found)
+        page = answer_page(answer, engine.gallery)
+        assert "too long for CLIP, HanCLIP, CLIP, steered" in page and ("without what is not wanted" in page) == lost
+    assert "too long" not in answer_page(whole, engine.gallery)

@@ -96,3 +96,23 @@ def test_bad_input_is_named():
 
 def test_a_reading_without_anything_has_an_empty_sentence():
     assert Reading().sentence == ""
+
+
+@pytest.mark.parametrize(
+    "thing", ["a cat that isn't black", "not black cat", "cats that are not black", "cats without tails"]
+)
+def test_a_thing_told_by_what_it_lacks_is_one_thing(thing):
+    reading = read("a dog", thing)
+    assert reading.present == "a dog" and reading.absent == (thing,)
+    assert edited("a dog", thing).absent == (thing,)
+
+
+@pytest.mark.parametrize("word", ["no", "not", "without", "No"])
+def test_a_denial_of_nothing_is_none(word):
+    assert read("a dog", word).sentence == edited("a dog", word).sentence == "a dog"
+
+
+@pytest.mark.parametrize("query", ['a "dog', 'a dog"', '"a dog', 'a "big" "dog'])
+def test_a_stray_quote_pairs_with_nothing(query):
+    reading = read(query, "cat")
+    assert reading.absent == ("cat",) and '"' not in reading.sentence and "-" not in reading.sentence
