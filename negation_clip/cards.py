@@ -99,8 +99,7 @@ def model_card(
     source = Path(source)
     folder, form = find_model(source, form)
     config = read_object(folder / ("config.json" if form == "merged" else "adapter_config.json"))
-    logs = (source / "training_log.json", source / "fit.json")  # of a training, or of a fit of steering
-    log = next((read_object(path) for path in logs if path.is_file()), {})
+    log = _earlier_log(source)
     arguments = log.get("arguments") or {}
     if not isinstance(arguments, dict):
         raise ValueError(f"{source / 'training_log.json'}: arguments must be an object, got {arguments!r}")
@@ -292,11 +291,34 @@ def _kept_text(own) -> str:
     return found[1].strip() if found else ""
 
 
+def _origin_licence(arguments: Mapping, steps: int = 9) -> str | None:
+    """The licence of what a training began with: the embedded model, nothing at all, or a folder that may itself come
+    from a training, and so on for as many steps."""
+    from negation_clip.trainers.train_phyclip import KINDS
+
+    start = str(arguments.get("model") or arguments.get("init_from") or "")
+    folder = Path(start)
+    if start in EMBEDDED or (arguments.get("data") == "scenes" and start in {"", *KINDS}):
+        return "apache-2.0"  # as the embedded scenes, of which the weights were made
+    if not (start and folder.is_dir()):
+        return None
+    if (own := _own_card(folder)) is not None and own.data.license:
+        return own.data.license
+    earlier = _earlier_log(folder, folder.parent)
+    return _origin_licence(earlier.get("arguments") or {}, steps - 1) if earlier and steps else None
+
+
+def _earlier_log(*folders: Path) -> dict:
+    """The log of the training, or of the fit of steering, that lies in the first of these folders that has one."""
+    from .hub import read_object
+
+    logs = (folder / name for folder in folders for name in ("training_log.json", "fit.json"))
+    return next((read_object(path) for path in logs if path.is_file()), {})
+
+
 def _licence(given: str | None, own, arguments: Mapping, base_model: str | None) -> tuple[str, bool]:
     """The licence of the weights, and whether it is only stated, not known from where they come."""
-    inherited = own.data.license if own is not None else None
-    if inherited is None and (arguments.get("model") in EMBEDDED or arguments.get("data") == "scenes"):
-        inherited = "apache-2.0"  # of the embedded model, or trained from scratch on the embedded scenes
+    inherited = (own.data.license if own is not None else None) or _origin_licence(arguments)
     if given and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", given):
         raise ValueError(f"licence {given!r} is no identifier of the Hub, such as apache-2.0, mit or other")
     if inherited and given and given != inherited:

@@ -205,6 +205,36 @@ def test_a_converted_checkpoint_keeps_its_text_and_its_licence(run):
         model_card(run, "someone/meru-b", licence="mit")
 
 
+def log_of(folder: Path, **arguments) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "training_log.json").write_text(json.dumps({"arguments": arguments}))
+
+
+def test_what_is_trained_from_a_converted_checkpoint_inherits_its_licence(run, tmp_path):
+    """Over any number of trainings, also of one on the embedded scenes."""
+    converted = tmp_path / "converted"
+    converted.mkdir()
+    (converted / "README.md").write_text(f"---\nlicense: cc-by-nc-4.0\n---\n# X\n{CONVERTED}\n")
+    (tmp_path / "once" / "model").mkdir(parents=True)
+    log_of(tmp_path / "once", model=str(converted), data="scenes")
+    for start in (converted, tmp_path / "once" / "model", tmp_path / "once"):
+        for name in ("model", "init_from"):
+            log_of(run, data="scenes", **{name: str(start)})
+            card = model_card(run, "someone/x")
+            assert card.data.license == "cc-by-nc-4.0"
+            with pytest.raises(ValueError, match="licensed cc-by-nc-4.0, and a copy cannot be licensed mit"):
+                model_card(run, "someone/x", licence="mit")
+
+
+def test_from_a_model_that_is_not_there_no_licence_is_inherited(run, tmp_path):
+    for start in ("openai/clip-vit-base-patch32", str(tmp_path / "gone"), str(run / "model")):
+        log_of(run, data="scenes", model=start)
+        with pytest.raises(ValueError, match="the licence is not known"):
+            model_card(run, "someone/x")
+    log_of(run, data="scenes", model="meru")
+    assert model_card(run, "someone/x").data.license == "apache-2.0"
+
+
 def test_a_licence_that_nobody_knows_is_asked_for(run):
     log = {"arguments": {**LOG["arguments"], "model": "openai/clip-vit-base-patch32"}}
     (run / "training_log.json").write_text(json.dumps(log))

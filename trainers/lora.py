@@ -9,6 +9,8 @@ from torch import nn
 
 from negation_clip.modeling.backbone_families import BackboneFamily, family_of
 
+from .lora_linear import use_lora_linear
+
 PLACEMENTS = ("text", "vision", "both")
 
 
@@ -162,6 +164,7 @@ def add_lora(
         modules_to_save=["geometry"],
     )
     wrapped = get_peft_model(model, config)
+    use_lora_linear(wrapped)
     # For many layers peft notes the shortest endings that tell them apart; what is saved has the full names.
     config.target_modules = set(targets)
     # One that `from_backbone` made has no folder of its own.
