@@ -484,7 +484,8 @@ class HanClipModel(HanClipPreTrainedModel):
         batch is faster.
         """
         if not len(input_ids):
-            return no_features(self, self.config.projection_dim)
+            inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+            return no_features(self._text_features, inputs, **kwargs)
         groups = min(MAX_LENGTH_GROUPS, len(input_ids) // MIN_GROUP)
         if attention_mask is None or input_ids.device.type != "cpu" or groups < 2 or not attention_mask[:, 0].all():
             return self._text_features(input_ids, attention_mask, **kwargs).pooler_output
@@ -502,13 +503,13 @@ class HanClipModel(HanClipPreTrainedModel):
             raise ValueError(f"give either `{name}pixel_values` or `{name}image_features`, and not both")
         if features is not None:
             return features
-        if not len(pixels["pixel_values"]):
-            return no_features(self, self.config.projection_dim)
         if given.keys() != set(self._family.image_inputs):
             needed, got = (", ".join(f"`{name}{key}`" for key in keys) for keys in (self._family.image_inputs, given))
             raise ValueError(
                 f"a {self._family.model_type!r} backbone takes {needed}, got {got}: pass all of its image processor"
             )
+        if not len(pixels["pixel_values"]):
+            return no_features(self.get_image_features, given, **kwargs)
         return self.get_image_features(**given, **kwargs).pooler_output
 
     def _output(self, image_embeds: torch.Tensor, scored_embeds: torch.Tensor, **fields) -> HanClipOutput:

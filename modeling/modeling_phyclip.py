@@ -427,7 +427,9 @@ class PhyClipModel(PhyClipPreTrainedModel):
             images = self.get_image_features(pixel_values, **image_kwargs).pooler_output
             texts = self.get_text_features(input_ids, attention_mask, **text_kwargs).pooler_output
         else:  # this process has no rows where others have some
-            images = texts = no_features(self, self.config.projection_dim)
+            images = no_features(self.get_image_features, {"pixel_values": pixel_values}, **image_kwargs)
+            inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+            texts = no_features(self.get_text_features, inputs, **text_kwargs)
         return self._points(images, self.geometry.log_image_scales), self._points(texts, self.geometry.log_text_scales)
 
     def loss_from_embeds(self, embeds: Mapping[str, torch.Tensor | None], gather: bool = False, **inputs) -> dict:

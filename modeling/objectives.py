@@ -9,13 +9,12 @@ gradient, equal those of one process that holds all rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as dist_functional
 import torch.nn.functional as F
-from torch import nn
 
 from .poincare import distance, full_precision, mobius_add, pairwise_distance
 
@@ -143,21 +142,22 @@ def gather_with_grad(x: torch.Tensor) -> torch.Tensor:
     return GatheredRows(len(x), x.device, gather=True).gather(x)
 
 
-def no_features(model: nn.Module, width: int) -> torch.Tensor:
-    """Features of a batch without rows, that hang on every parameter with a gradient of zero.
+def no_features(encode: Callable, inputs: Mapping[str, torch.Tensor | None], **kwargs) -> torch.Tensor:
+    """Features of a batch without rows: those of one row of ones, which is cut off again.
 
-    The towers of transformers take no empty batch, but DistributedDataParallel waits for a gradient of each parameter.
+    The towers of transformers take no empty batch. But DistributedDataParallel waits for a gradient of each parameter,
+    here of zero, and FSDP for each process to call every layer.
 
     Args:
-        model: the model, of which the features get the device and dtype of the first parameter.
-        width: numbers of a row.
+        encode: a tower with its projection, whose output has `pooler_output` `(B, width)`.
+        inputs: its inputs by name, `(0, ...)`, or `None`.
+        kwargs: passed to it.
 
     Returns:
         `(0, width)`.
     """
-    first = next(model.parameters())
-    nothing = sum(parameter.flatten()[:0].sum() for parameter in model.parameters() if parameter.requires_grad)
-    return nothing + first.new_zeros(0, width)
+    row = {name: None if value is None else value.new_ones(1, *value.shape[1:]) for name, value in inputs.items()}
+    return encode(**row, **kwargs).pooler_output[:0]
 
 
 def _mean_over_valid(values: torch.Tensor, valid: torch.Tensor, gather: bool) -> torch.Tensor:

@@ -26,6 +26,10 @@ class ClipWithBoxes(CLIPModel):
         """Brings 1/τ back to at most 100; to be called after each optimizer step."""
         self.logit_scale.clamp_(max=math.log(100))
 
+    def get_input_embeddings(self) -> torch.nn.Module:
+        """Token embeddings of the text tower, for which FSDP asks."""
+        return self.text_model.embeddings.token_embedding
+
     def forward(
         self,
         input_ids: torch.Tensor,
@@ -70,7 +74,9 @@ class ClipWithBoxes(CLIPModel):
             images = self.get_image_features(pixel_values).pooler_output
             texts = self.get_text_features(input_ids, attention_mask).pooler_output
         else:  # this process has no rows where others have some
-            images = texts = no_features(self, self.config.projection_dim)
+            images = no_features(self.get_image_features, {"pixel_values": pixel_values})
+            inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+            texts = no_features(self.get_text_features, inputs)
         dtype = torch.promote_types(images.dtype, torch.float32)
         return F.normalize(images.to(dtype), dim=-1), F.normalize(texts.to(dtype), dim=-1)
 

@@ -21,6 +21,7 @@ from accelerate.utils import gather_object, parse_flag_from_env
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import is_in_notebook
 
@@ -42,6 +43,7 @@ from .faults import (
 from .grad_cache import GradientCache
 from .push import HubPush, check_push
 from .runs import keep_freed_memory
+from .sharding import average_gradients, filled, frame_of, local, prepare_fsdp, separate_groups
 
 logger = logging.getLogger(__name__)
 
@@ -151,13 +153,18 @@ class ContrastiveTrainer(HubPush, Trainer):
         loss_terms (`list[str]`): the terms of the loss seen so far, by name.
 
     Raises:
-        ValueError: several devices in one process (`DataParallel`); FSDP; `loss_chunk_size` with DeepSpeed; several
+        ValueError: several devices in one process (`DataParallel`); FSDP that accelerate would not start, see also
+            [`prepare_fsdp`]; ZeRO-3 that could not save the model; `loss_chunk_size` with FSDP or DeepSpeed; several
             processes of which accelerate is told not to fill up the last batch (`even_batches`), or each to read an
             `IterableDataset` by itself without `dataloader_drop_last`.
     """
 
     _embeds: tuple[str, ...] = ()
     _forward_options: dict = {}
+
+    _gathers_model = True
+    # With FSDP and ZeRO-3, in the main process: the model without its numbers, see `whole_model`.
+    _frame: torch.nn.Module | None = None
 
     # The loss is a mean over the batch, so transformers must divide it by the accumulation steps.
     loss_is_scaled_for_ga = False
@@ -173,22 +180,35 @@ class ContrastiveTrainer(HubPush, Trainer):
         self._note: BatchNotes | None = None
         self._cache: GradientCache | None = None
         self._is_saving = False
+        self._whole: list[torch.nn.Parameter] = []  # parameters that FSDP leaves whole
         self.skipped, self.loss_terms, self.facts = skipped or SkippedRows(), [], facts
         hold_process_group()
         super().__init__(**kwargs)
         self.add_callback(_ClampParameters())
         if self.pop_callback(ProgressCallback):
             self.add_callback(TermsBar(self.loss_terms))
-        # On CPUs accelerate would take DistributedDataParallel in its place, without a word.
-        if self.is_fsdp_enabled or parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        if not self.is_fsdp_enabled and (self.args.fsdp or parse_flag_from_env("ACCELERATE_USE_FSDP")):
             raise ValueError(
-                "FSDP takes no parameters that are single numbers, such as the logit scale: use "
-                "DistributedDataParallel (ddp.yaml) with loss_chunk_size or gradient_checkpointing, or DeepSpeed"
+                "FSDP was asked for, but accelerate does not start it here: it needs several processes, each with a "
+                f"GPU, and there is {self.args.world_size} on {self.args.device.type}. It would take "
+                "DistributedDataParallel in its place without a word: ask for that (ddp.yaml, ddp_cpu.yaml)"
             )
-        if self.args.loss_chunk_size and self.is_deepspeed_enabled:
+        if self.args.loss_chunk_size and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
             raise ValueError(
-                "loss_chunk_size works on one device, or on several with DistributedDataParallel; not with DeepSpeed"
+                "loss_chunk_size works on one device, or on several with DistributedDataParallel; not with FSDP or "
+                "DeepSpeed, whose processes must call every layer equally often"
             )
+        if self.is_fsdp_enabled:
+            if self.accelerator.mixed_precision == "fp16":
+                raise ValueError("fp16 does not work with FSDP, since some parameters stay whole: take bf16")
+            self._whole = prepare_fsdp(self.accelerator.state.fsdp_plugin, self.model, self.args.device)
+        elif self._is_sharded and not _saves_whole(self.accelerator.state.deepspeed_plugin.hf_ds_config):
+            raise ValueError(
+                "with ZeRO-3 the model could not be saved: set zero3_save_16bit_model to true (in a DeepSpeed file: "
+                "stage3_gather_16bit_weights_on_model_save), as in trainers/accelerate_configs/deepspeed_zero3.yaml"
+            )
+        if self._is_sharded and self.is_world_process_zero():
+            self._frame = frame_of(self.model)
         config, data = self.args.accelerator_config, self.train_dataset
         alone = isinstance(data, IterableDataset) and config.dispatch_batches is False
         if self._gathers and alone and not self.args.dataloader_drop_last:
@@ -210,6 +230,29 @@ class ContrastiveTrainer(HubPush, Trainer):
     @property
     def _gathers(self) -> bool:
         return self.args.world_size > 1
+
+    @property
+    def _is_sharded(self) -> bool:
+        return self.is_fsdp_enabled or (self.is_deepspeed_enabled and is_deepspeed_zero3_enabled())
+
+    def whole_model(self):
+        """The model as it is now, for saving; all processes must ask.
+
+        Returns:
+            `PreTrainedModel` or `PeftModel`: the model of this trainer. With FSDP and ZeRO-3, where no process has all
+            of it, a copy on the CPU in the main process, and `None` in the others.
+        """
+        if not self._is_sharded:
+            return self.model
+        state_dict = self.accelerator.get_state_dict(self.model_wrapped)
+        return filled(self._frame, state_dict) if self.is_world_process_zero() else None
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        """The optimizer of `Trainer`; with FSDP what stays whole has groups of its own."""
+        optimizer = super().create_optimizer(model)
+        if self._whole:
+            separate_groups(optimizer, self._whole)
+        return optimizer
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """The objective over all processes; its terms are kept for the log."""
@@ -267,7 +310,7 @@ class ContrastiveTrainer(HubPush, Trainer):
 
         embeds = {name: outputs[name] for name in self._embeds if outputs.get(name) is not None}
         rows = {name: value for name, value in inputs.items() if torch.is_tensor(value)}
-        parameters = not_finite(self.model.named_parameters())
+        parameters = not_finite(self._local_parameters())
         first = f", the first {parameters[0]}" if parameters else ""
         message = (
             f"the loss of step {self.state.global_step + 1} is {outputs.loss.item()}. Not finite are its terms: "
@@ -292,17 +335,27 @@ class ContrastiveTrainer(HubPush, Trainer):
     def check_parameters(self) -> None:
         """Refuse to go on with parameters that are not finite, which the next loss would not be either.
 
+        All processes must ask; if one refuses, all do.
+
         Raises:
             FloatingPointError: naming the first, how many there are, the step, and the last good checkpoint.
         """
-        if bad := not_finite((n, p) for n, p in self.model.named_parameters() if p.requires_grad):
+        error = None
+        if bad := not_finite(self._local_parameters(trained=True)):
             kept = last_checkpoint(self.args.output_dir, warn=False)
-            raise FloatingPointError(
+            error = FloatingPointError(
                 f"after step {self.state.global_step} {len(bad)} parameters are not finite, the first {bad[0]}: its "
                 f"gradient was not. They were not saved; the last good checkpoint is "
                 f"{Path(kept).name if kept else 'none'}. A lower learning rate, a longer warm-up or another precision "
                 "may help"
             )
+        self._end_together(error)
+
+    def _local_parameters(self, trained: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
+        """What this process holds of the parameters, or of those that are trained, by name."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad or not trained:
+                yield name, local(parameter.detach())
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         """The step of `Trainer`; with `loss_chunk_size` the towers are differentiated after the loss."""
@@ -312,7 +365,10 @@ class ContrastiveTrainer(HubPush, Trainer):
             # All its rows were bad. Of several processes all would have to know, which take part with no row.
             return torch.zeros((), device=self.args.device)
         if not self.args.loss_chunk_size:
-            return super().training_step(model, inputs, num_items_in_batch)
+            loss = super().training_step(model, inputs, num_items_in_batch)
+            if self._whole and self.accelerator.sync_gradients:
+                average_gradients(self._whole)
+            return loss
         no_sync = partial(self.accelerator.no_sync, model=model)
         with no_sync():
             loss = super().training_step(model, inputs, num_items_in_batch)
@@ -513,6 +569,18 @@ class ContrastiveTrainer(HubPush, Trainer):
         if not self._is_saving:  # else it comes when the checkpoint has its name
             super()._push_from_checkpoint(checkpoint_folder)
 
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        if not self.is_fsdp_enabled:
+            return super()._save(output_dir, state_dict)
+        if self._frame is None:  # of all processes one has the numbers
+            return
+        # transformers would save the model by the class that FSDP makes of its own.
+        sharded, self.model = self.model, filled(self._frame, state_dict)
+        try:
+            super()._save(output_dir)
+        finally:
+            self.model = sharded
+
     def _save_checkpoint(self, model, trial) -> None:
         """Make a checkpoint aside, and give it its name when every process has written its part."""
         self.check_parameters()
@@ -551,6 +619,11 @@ class ContrastiveTrainer(HubPush, Trainer):
             best = self.state.best_model_checkpoint
             remove_old_checkpoints(folder, self.args.save_total_limit, {final, *([Path(best)] if best else [])})
         self.accelerator.wait_for_everyone()
+
+
+def _saves_whole(config) -> bool:
+    """Whether DeepSpeed's configuration has ZeRO-3 gather a model that is saved."""
+    return bool(config.is_true("zero_optimization.stage3_gather_16bit_weights_on_model_save"))
 
 
 # Process groups that a trainer has worked in. Freed by the wrapped model's C++ reducer, which holds on to one for

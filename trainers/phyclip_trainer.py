@@ -133,8 +133,8 @@ class PhyClipTrainer(ContrastiveTrainer):
         """How long it took to train the model so far. A run that goes on counts on from its checkpoint."""
         return self._clock.seconds
 
-    def _whole_model(self):
-        return plain_model(super()._whole_model())
+    def _merged(self, model):
+        return plain_model(super()._merged(model))
 
     def get_decay_parameter_names(self, model) -> list[str]:
         """Names of the parameters that decay, see [`decay_parameter_names`]."""

@@ -218,7 +218,9 @@ def _facts(model, facts: Mapping | None) -> dict:
     """What the card is to say of the training: what the script said, and what the model tells by itself."""
     known = {str(embedded_path(name)): name for name in EMBEDDED}
     config = _inner(model).config
-    told = {"model": known.get(_start(model))}
+    start = _start(model)
+    # A folder may hold a card, whose licence what is trained inherits.
+    told = {"model": known.get(start) or (start if start and Path(start).is_dir() else None)}
     told |= {name: getattr(config, name, None) for name in ("similarity", "curvature", "learn_curvature")}
     told = {name: value for name, value in told.items() if value is not None}
     return {**told, **{name: value for name, value in (facts or {}).items() if value is not None}}
@@ -238,6 +240,8 @@ class HubPush:
     """
 
     facts: Mapping | None = None
+    # Whether `whole_model` gathers a model that is cut up.
+    _gathers_model = False
     _pushing: Future | None = None
     # Steps of the last model that was to be sent beside the training, and of the last one that was sent.
     _begun_step: int | None = None
@@ -260,8 +264,14 @@ class HubPush:
         found: list = [None, None]
         if self.is_world_process_zero():
             try:
-                if self.is_fsdp_enabled or (self.is_deepspeed_enabled and is_deepspeed_zero3_enabled()):
+                sharded = self.is_fsdp_enabled or (self.is_deepspeed_enabled and is_deepspeed_zero3_enabled())
+                if sharded and not self._gathers_model:
                     raise ValueError("push_to_hub needs a whole model in the main process, which FSDP and ZeRO-3 lack")
+                if sharded and self.args.hub_strategy != HubStrategy.END:
+                    raise ValueError(
+                        f"hub_strategy={HubStrategy(self.args.hub_strategy).value}: with FSDP and ZeRO-3 no process "
+                        "has the whole model during the training; take hub_strategy=end"
+                    )
                 found[0] = open_repo(self.args, self.model, self.facts, **given)
             except (ValueError, OSError) as error:
                 found[1] = error
@@ -286,6 +296,8 @@ class HubPush:
     ) -> None:
         """Write the card that [`push_to_hub`] would send to `README.md` in the output folder.
 
+        All processes must call it; the main one writes.
+
         Args:
             license, finetuned_from (`str`, *optional*), form (`str`, *optional*), results (sequence of `str` or
                 `Path`): see [`push_to_hub`].
@@ -305,6 +317,7 @@ class HubPush:
             dataset=dataset,
             dataset_args=dataset_args,
         )
+        model = self.whole_model()
         if not self.is_world_process_zero():
             return
         from negation_clip.cards import model_card
@@ -313,7 +326,9 @@ class HubPush:
         options = push_options(self.args, self.model, form=form, licence=license, base_model=finetuned_from)
         card = {key: options[key] for key in ("form", "licence", "base_model")}
         name = self.hub_model_id or _repo_name(self.args)
-        text = str(model_card(self._write_run(), name if "/" in name else f"owner/{name}", results=results, **card))
+        text = str(
+            model_card(self._write_run(model), name if "/" in name else f"owner/{name}", results=results, **card)
+        )
         Path(self.args.output_dir, "README.md").write_text(text, encoding="utf-8")
 
     def push_to_hub(
@@ -362,10 +377,11 @@ class HubPush:
         self._tell_callbacks()
         if self.hub_model_id is None:
             self._open_repo(**given)
+        model = self.whole_model()
         if not self.is_world_process_zero():
             return None
         self._finish_current_push()
-        folder, repo_id = self._write_run(), self.hub_model_id
+        folder, repo_id = self._write_run(model), self.hub_model_id
         options = push_options(self.args, self.model, revision=revision, **given)
         if blocking:
             plan = send(folder, repo_id, commit_message, results=results, **options)
@@ -405,7 +421,7 @@ class HubPush:
         self._finish_current_push()
         self._begun_step = self.state.global_step
         try:
-            folder = self._write_run()
+            folder = self._write_run(self.model)
         except OSError as error:
             logger.warning("%s; the training goes on", error)
             return
@@ -449,22 +465,25 @@ class HubPush:
             except OSError as error:  # the trained model is in memory yet, and the caller's
                 logger.warning("%s", error)
 
-    def _whole_model(self):
-        """The model to be published, with what LoRA has added merged into it; the one in training stays as it is."""
-        merges = hasattr(self.model, "merge_and_unload")
-        return copy.deepcopy(self.model).merge_and_unload() if merges else self.model
+    def whole_model(self):
+        """The model as it is now."""
+        return self.model
 
-    def _write_run(self) -> Path:
+    def _merged(self, model):
+        """A model to be published, with what LoRA has added merged into it; the one given stays as it is."""
+        return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+
+    def _write_run(self, model) -> Path:
         """Write `hub/`, so that there is never half of it."""
         folder = Path(self.args.output_dir, HUB)
         aside = folder.with_name(f"_{HUB}")
         try:
             shutil.rmtree(aside, ignore_errors=True)
-            self._whole_model().save_pretrained(aside / "model")
+            self._merged(model).save_pretrained(aside / "model")
             if self.processing_class is not None:
                 self.processing_class.save_pretrained(aside / "model")
-            if hasattr(self.model, "merge_and_unload"):
-                self.model.save_pretrained(aside / "adapter")
+            if hasattr(model, "merge_and_unload"):
+                model.save_pretrained(aside / "adapter")
             log = {"steps": self.state.global_step, "log": self.state.log_history}
             write_json(aside / "training_log.json", {"arguments": _facts(self.model, self.facts), **log})
             shutil.rmtree(folder, ignore_errors=True)

@@ -170,15 +170,19 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
         write_json(out / RUN_FILE, describe_run(facts, args))
     result = trainer.train(resume_from_checkpoint=checkpoint)
     paths = {"adapter": str(out / "adapter"), "model": str(out / "model")}
+    whole = trainer.whole_model()
+    is_cut_up = whole is not trainer.model
     if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(paths["adapter"])
-    merged = trainer.model.merge_and_unload()
+        whole.save_pretrained(paths["adapter"])
+    merged = None if whole is None else whole.merge_and_unload()
     if trainer.is_world_process_zero():
         merged.save_pretrained(paths["model"])
         processor.save_pretrained(paths["model"])
     if evaluation is not None and args.eval_strategy == "no":
-        # After saving, since an evaluation in half precision rounds the weights; and of what was saved.
-        trainer.model = trainer.model_wrapped = merged
+        # After saving, since an evaluation in half precision rounds the weights; and of what was saved, where each
+        # process has it.
+        if not is_cut_up:
+            trainer.model = trainer.model_wrapped = merged
         trainer.evaluate()
     log = {
         "arguments": facts,

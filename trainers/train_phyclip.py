@@ -178,8 +178,9 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
         write_json(out / RUN_FILE, describe_run(facts, args))
     trainer.train(resume_from_checkpoint=checkpoint)
     seconds = trainer.seconds
+    model = trainer.whole_model()
     if trainer.is_world_process_zero():
-        plain_model(trainer.model).save_pretrained(out / "model")
+        plain_model(model).save_pretrained(out / "model")
         processor.save_pretrained(out / "model")
     # Only now, since `bf16_full_eval` and `fp16_full_eval` cast the model.
     if evaluation is not None and args.eval_strategy == "no":

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -403,8 +404,16 @@ def test_a_row_weight_is_that_of_the_sum():
 def test_features_of_no_rows_hang_on_every_parameter():
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4)).bfloat16()
     model[0].bias.requires_grad_(False)
-    features = objectives.no_features(model, 5)
-    assert features.shape == (0, 5) and features.dtype == torch.bfloat16
+    seen = []
+
+    def encode(values, ids, mask, scale):
+        seen.append((values.shape, ids.dtype, mask))
+        return SimpleNamespace(pooler_output=scale * model(values))
+
+    inputs = {"values": torch.zeros(0, 3, dtype=torch.bfloat16), "ids": torch.zeros(0, 7).long(), "mask": None}
+    features = objectives.no_features(encode, inputs, scale=2.0)
+    assert seen == [((1, 3), torch.int64, None)]  # a tower of transformers takes no empty batch
+    assert features.shape == (0, 4) and features.dtype == torch.bfloat16
     features.sum().backward()
     assert model[0].bias.grad is None
     assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in model.parameters() if p.requires_grad)
