@@ -81,9 +81,10 @@ def push_collection(
     Raises:
         ValueError: an id of another form; a repository that is not there or has no readable card; a description that
             is too long.
-        huggingface_hub.errors.HfHubHTTPError: refused by the Hub.
+        huggingface_hub.errors.HfHubHTTPError: refused by the Hub; it says how to log in where that is why.
     """
     from .hub import check_token
+    from .spaces import saying_how_to_log_in
 
     if not re.fullmatch(r"[\w.-]+", namespace):
         raise ValueError(f"namespace must be a user or an organisation, got {namespace!r}")
@@ -110,11 +111,18 @@ def push_collection(
     }
     if dry_run:
         return found
+    with saying_how_to_log_in():
+        found["url"] = _send(api, namespace, found, cards, description is None, private)
+    return found
+
+
+def _send(api, namespace: str, found: dict, cards: Mapping, counted: bool, private: bool) -> str:
+    """Makes the collection what `found` says, and returns its address; with `counted` it describes all members."""
     there = api.create_collection(
         found["title"], namespace=namespace, description=found["description"], private=private, exists_ok=True
     )
     held = {(item.item_type, item.item_id): item for item in there.items}
-    if description is None:  # of all that is in it then
+    if counted:  # of all that is in it then
         others = [key for key in held if key[0] in _CALLED and key not in cards]
         found["description"] = collection_text({**{key: _known(api, *key) for key in others}, **cards})["description"]
     if (there.description or "") != found["description"]:
@@ -125,8 +133,7 @@ def push_collection(
             api.add_collection_item(there.slug, item["id"], item["type"], note=item["note"], exists_ok=True)
         elif item["note"] and item["note"] != old.note:
             api.update_collection_item(there.slug, old.item_object_id, note=item["note"])
-    found["url"] = there.url
-    return found
+    return there.url
 
 
 def _member(repo: str) -> tuple[str, str]:

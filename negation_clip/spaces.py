@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,6 +24,9 @@ _LOCAL_ID = "hub_cards/metrics/{name}"
 #: The demo: negation-aware image search.
 DEMO_SPACE = "search"
 SPACES = (*METRIC_SPACES, DEMO_SPACE)
+# What the card of the demo says of its own models and pictures, and of no others.
+_DEMO_MODELS = "CLIP, HanCLIP and CLIP steered at query time"
+_DEMO_PICTURES = "The pictures are emoji scenes:"
 # Installed beside the library under its name, wherever they come from.
 _PARTS = ("modeling", "trainers", "hub_cards", "recipes")
 
@@ -42,7 +46,7 @@ def _build_demo(folder: Path, models, pictures, labels) -> None:
     from negation_clip.search import EMBEDDED_MODELS, build_index
     from negation_clip.search.models import read_models
 
-    models = read_models(models or EMBEDDED_MODELS)
+    others, models = bool(models), read_models(models or EMBEDDED_MODELS)
     for model in models:
         if model.is_local:
             raise ValueError(
@@ -50,7 +54,13 @@ def _build_demo(folder: Path, models, pictures, labels) -> None:
                 "(negation-clip push) and name its id"
             )
     for item in _sources(DEMO_SPACE):
-        (folder / item.name).write_text(item.read_text(encoding="utf-8"), encoding="utf-8")
+        content = item.read_text(encoding="utf-8")
+        if item.name == "README.md":
+            if others:
+                content = content.replace(_DEMO_MODELS, ", ".join(model.name for model in models))
+            if pictures is not None:
+                content = content[: content.index(_DEMO_PICTURES)].rstrip() + "\n"
+        (folder / item.name).write_text(content, encoding="utf-8")
     # The whole package, since a Space cannot install what is not on PyPI; the app finds it beside itself.
     for part in ("", *_PARTS):
         source = str(files(f"negation_clip.{part}" if part else "negation_clip"))
@@ -106,7 +116,7 @@ def build_space(
     Raises:
         ValueError: an unknown name, an id of another form, a model that is a folder, an option of another Space.
         FileExistsError: the folder holds anything else.
-        FileNotFoundError: a model or pictures are not there.
+        FileNotFoundError: a model, pictures or labels are not there.
     """
     from negation_clip.hub import check_repo_id
 
@@ -170,6 +180,19 @@ def run_space(
             signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def saying_how_to_log_in() -> Iterator[None]:
+    """Adds what to do to the error of the Hub if it does not know who is asking, or what the token may."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        yield
+    except HfHubHTTPError as error:
+        if error.response.status_code in (401, 403):
+            error.append_to_message("\nLog in by `hf auth login`, with a token that may write there.")
+        raise
+
+
 def push_space(
     name: str,
     repo_id: str,
@@ -196,7 +219,7 @@ def push_space(
 
     Raises:
         ValueError, FileNotFoundError: see [`build_space`]; [`negation_clip.hub.check_token`].
-        huggingface_hub.errors.HfHubHTTPError: refused by the Hub.
+        huggingface_hub.errors.HfHubHTTPError: refused by the Hub; it says how to log in where that is why.
     """
     from negation_clip.hub import check_token
 
@@ -212,15 +235,17 @@ def push_space(
         from negation_clip import __version__
 
         api = HfApi(token=token, library_name="negation-clip", library_version=__version__)
-        api.create_repo(repo_id, repo_type="space", space_sdk="gradio", private=private, exist_ok=True)
-        commit = api.upload_folder(
-            repo_id=repo_id,
-            repo_type="space",
-            folder_path=folder,
-            commit_message=message or f"negation-clip {__version__}: {name}",
-            # what an earlier push of any Space has left there, and nothing else
-            delete_patterns=[item.name for one in SPACES for item in _sources(one)] + ["index/*", "negation_clip/*"],
-        )
+        with saying_how_to_log_in():
+            api.create_repo(repo_id, repo_type="space", space_sdk="gradio", private=private, exist_ok=True)
+            commit = api.upload_folder(
+                repo_id=repo_id,
+                repo_type="space",
+                folder_path=folder,
+                commit_message=message or f"negation-clip {__version__}: {name}",
+                # what an earlier push of any Space has left there, and nothing else
+                delete_patterns=[item.name for one in SPACES for item in _sources(one)]
+                + ["index/*", "negation_clip/*"],
+            )
         return {"repo_id": repo_id, "files": sizes, "url": commit.commit_url}
 
 

@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+# Seconds; a machine that is busy with other work is slow, and no test asserts a time.
+_PATIENCE = 300
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _OPTIONS = (
     "--no-sandbox",
@@ -101,6 +103,7 @@ def open_page(browser, url: str, **options) -> Iterator:
         route.abort()
 
     try:
+        context.set_default_timeout(1000 * _PATIENCE)
         context.route(foreign, cut_off)
         page = context.new_page()
         page.problems = problems

@@ -76,3 +76,26 @@ def test_a_dry_run_sends_nothing(capsys):
     assert cli.main(["space", "push", "mllm_judge", "someone/judge", "--dry-run", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["url"] is None and set(found["files"]) == FILES | {"mllm_judge.py"}
+
+
+@pytest.mark.parametrize(
+    "command", [["space", "push", "negbench", "someone/negbench"], ["collection", "someone", "a/b"]]
+)
+def test_who_is_not_logged_in_is_told_how(hub, command, capsys, monkeypatch):
+    from fixtures_hub import Repo
+
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    hub.repos["model", "a/b"] = Repo()
+    hub.repos["model", "a/b"].files["README.md"] = b"---\nlicense: mit\n---\n"
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err
+    assert "401" in error and "Log in by `hf auth login`" in error and error.count("\n") == 1
+
+
+def test_what_is_no_matter_of_logging_in_is_not_said_to_be(hub):
+    from huggingface_hub.errors import HfHubHTTPError
+
+    hub.fail_next.append(("/repos/create", 400))
+    with pytest.raises(HfHubHTTPError) as caught:
+        push_space("negbench", "someone/negbench", token=TOKEN)
+    assert "hf auth login" not in str(caught.value)

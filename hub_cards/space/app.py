@@ -4,6 +4,7 @@ import os
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,16 +19,33 @@ os.environ["GRADIO_TEMP_DIR"] = UPLOADS.name
 
 import gradio as gr  # noqa: E402
 import torch  # noqa: E402
+from gradio import route_utils  # noqa: E402
 
 from negation_clip.search import Gallery, Reading, SearchEngine, edited, page, read  # noqa: E402
+from negation_clip.search.engine import MAX_CAPTION, MAX_CAPTIONS  # noqa: E402
 from negation_clip.search.gallery import MAX_BYTES, MAX_PICTURES, delete_older  # noqa: E402
-from negation_clip.search.page import ABOUT, CSS  # noqa: E402
+from negation_clip.search.page import CSS  # noqa: E402
 
 FOLDER = Path(os.environ.get("NEGATION_CLIP_INDEX") or Path(__file__).with_name("index"))
 # Here and not in a call: on ZeroGPU models are moved once, and a call gets a process of its own that has them.
 ENGINE = SearchEngine.from_folder(FOLDER, device="cuda" if torch.cuda.is_available() else "cpu")
 EXAMPLES = ENGINE.info["examples"]
 ALPHA = ENGINE.alpha
+
+
+class Upload(route_utils.GradioUploadFile):
+    """A file that is uploaded, in a folder of its own.
+
+    Gradio names the folder by what is in the file, so that all who upload the same picture share one file, and the
+    first to have it read and deleted would take it from the others.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.sha.update(os.urandom(32))
+
+
+route_utils.GradioUploadFile = Upload
 
 
 def on_gpu(function):
@@ -63,28 +81,42 @@ def results(reading: Reading, models: list[str], alpha: float | None, gallery: G
     return page.answer(find(reading, models, alpha, gallery), ENGINE.gallery if gallery is None else gallery)
 
 
+def boxes(reading: Reading) -> tuple[str, str]:
+    """How a reading stands in its two boxes."""
+    return reading.present, ", ".join(reading.absent)
+
+
 def search(query: str, without: str, models: list[str], alpha: float | None, gallery: Gallery | None):
-    """Reads a query and searches: what it wants, what not, and the results."""
+    """Reads a query and searches: what it wants, what not, the results, and the reading.
+
+    Where nothing could be read the boxes are emptied, since what stood in them was of another query.
+    """
     try:
         reading = read(query, without)
-        return reading.present, ", ".join(reading.absent), results(reading, models, alpha, gallery)
     except ValueError as error:
-        return gr.skip(), gr.skip(), page.alert(str(error))
-
-
-def search_again(present: str, absent: str, models: list[str], alpha: float | None, gallery: Gallery | None):
-    """Searches with the reading as it stands in its two boxes."""
+        return "", "", page.alert(str(error)), None
     try:
-        return results(edited(present, absent), models, alpha, gallery)
+        return *boxes(reading), results(reading, models, alpha, gallery), reading
+    except ValueError as error:
+        return *boxes(reading), page.alert(str(error)), reading
+
+
+def search_again(
+    present: str, absent: str, models: list[str], alpha: float | None, gallery: Gallery | None, last: Reading | None
+):
+    """Searches with what stands in the two boxes: the last reading if it is still that, and what was typed if not."""
+    try:
+        unchanged = last is not None and boxes(last) == (present, absent)
+        return results(last if unchanged else edited(present, absent), models, alpha, gallery)
     except ValueError as error:
         return page.alert(str(error))
 
 
-def search_if_read(present: str, absent: str, models: list[str], alpha: float | None, gallery: Gallery | None):
+def search_if_read(present: str, absent: str, *others):
     """The same after another change, if there is something to search for."""
     if not (present.strip() or absent.strip()):
         return gr.skip()
-    return search_again(present, absent, models, alpha, gallery)
+    return search_again(present, absent, *others)
 
 
 def sweep() -> None:
@@ -99,25 +131,27 @@ def take(files: list[str] | str) -> Gallery:
     files = [files] if isinstance(files, str) else files or []
     try:
         return embed(files)
-    except FileNotFoundError:  # two who upload the same picture at one moment share Gradio's copy of it
+    except FileNotFoundError:  # the sweep, after a very long wait
         raise ValueError("an uploaded file was gone before it was read: upload it again") from None
     finally:
-        for file in files:
-            Path(file).unlink(missing_ok=True)
+        for file in map(Path, files):
+            file.unlink(missing_ok=True)
+            with suppress(OSError):  # another file of this upload that is still to go
+                file.parent.rmdir()
 
 
-def bring(files: list[str]):
-    """Own pictures to search in."""
+def bring(files: list[str], before: Gallery | None):
+    """Own pictures to search in; if they are refused, those before them stay in use, and are shown to be."""
     try:
         gallery = take(files)
-        return gallery, page.pictures(gallery)
+        return gallery, page.searched(gallery)
     except ValueError as error:
-        return gr.skip(), page.alert(str(error))
+        return gr.skip(), page.alert(str(error)) + page.searched(over(before).gallery)
 
 
 def forget():
     """Back to the pictures of the index."""
-    return None, page.note("Your pictures are gone. Searching in those of the demo.")
+    return None, page.note("Your pictures are gone.") + page.searched(ENGINE.gallery)
 
 
 def ask_about(file: str):
@@ -159,8 +193,8 @@ def first_question() -> tuple[int, str]:
 
 
 def controls() -> gr.Slider:
-    """The slider of α, which is not there if no model is steered."""
-    return gr.Slider(
+    """The slider of α, which is not there if no model is steered. Its number may be cleared, for the model's own α."""
+    slider = gr.Slider(
         0,
         0.6,
         value=ALPHA or 0,
@@ -170,6 +204,8 @@ def controls() -> gr.Slider:
         visible=ALPHA is not None,
         min_width=300,
     )
+    slider.preprocess = partial(lambda read, value: None if value is None else read(value), slider.preprocess)
+    return slider
 
 
 KINDS = [".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"]
@@ -180,11 +216,8 @@ PRIVACY = (
 )
 
 with gr.Blocks(title="Search that hears “no”", analytics_enabled=False) as demo:
-    gr.Markdown(
-        "# Search that hears “no”\n"
-        "Say what should be in the picture and what should not. CLIP mostly ignores the second part. Others hear it."
-    )
-    mine = gr.State(None, time_to_live=3600)
+    gr.Markdown(f"# Search that hears “no”\n{page.intro(ENGINE.info)}")
+    mine, last = gr.State(None, time_to_live=3600), gr.State(None)
     with gr.Tabs():
         with gr.Tab("Search"):
             with gr.Row():
@@ -211,7 +244,7 @@ with gr.Blocks(title="Search that hears “no”", analytics_enabled=False) as d
                 with gr.Row():
                     upload = gr.UploadButton(f"Choose pictures ({LIMITS})", file_count="multiple", file_types=KINDS)
                     drop = gr.Button("Back to the demo's pictures")
-                brought = gr.HTML()
+                brought = gr.HTML(page.searched(ENGINE.gallery), elem_id="searched")
             found = gr.HTML(elem_id="results")
         with gr.Tab("Multiple choice"):
             start, captions_shown = first_question()
@@ -226,34 +259,37 @@ with gr.Blocks(title="Search that hears “no”", analytics_enabled=False) as d
                 with gr.Column(scale=2, min_width=300):
                     captions = gr.Textbox(
                         captions_shown,
-                        label="Captions, one a line (2 to 6)",
+                        label=f"Captions, one a line (2 to {MAX_CAPTIONS})",
                         lines=6,
-                        info="Shift and Enter together compare, too.",
+                        info=f"At most {MAX_CAPTION} characters each. Shift and Enter together compare, too.",
                     )
                     mc_alpha = controls()
                     ask = gr.Button("Compare", variant="primary")
             chosen = gr.HTML(elem_id="choices")
         with gr.Tab("About"):
-            gr.Markdown(ABOUT)
-            gr.Markdown(page.about_index(ENGINE.info, len(ENGINE.gallery)))
+            gr.Markdown(page.about(ENGINE))
 
-    reading_in = [present, absent, models, alpha, mine]
-    query_in, query_out = [query, without, models, alpha, mine], [present, absent, found]
-    gr.on([go.click, query.submit, without.submit], search, query_in, query_out, api_name="search")
-    gr.on([again.click, present.submit, absent.submit], search_again, reading_in, found, api_name="search_again")
+    reading_in = [present, absent, models, alpha, mine, last]
+    query_in, query_out = [query, without, models, alpha, mine], [present, absent, found, last]
+    last_one = {"trigger_mode": "always_last"}  # what is asked for while another search is under way is not dropped
+    gr.on([go.click, query.submit, without.submit], search, query_in, query_out, api_name="search", **last_one)
+    again_by = [again.click, present.submit, absent.submit]
+    gr.on(again_by, search_again, reading_in, found, api_name="search_again", **last_one)
     private = {"api_visibility": "private"}
+    # a new text is not read yet; what stands in the boxes would be of the old one
+    gr.on([query.change, without.change], None, None, [present, absent], js="() => ['', '']", **private)
     for button in examples:
         button.click(partial(lambda text: (text, ""), button.value), None, [query, without], **private).then(
             search, query_in, query_out, **private
         )
-    gr.on([models.change, alpha.change], search_if_read, reading_in, found, trigger_mode="always_last", **private)
-    upload.upload(bring, upload, [mine, brought], **private).then(search_if_read, reading_in, found, **private)
+    gr.on([models.change, alpha.change], search_if_read, reading_in, found, **last_one, **private)
+    upload.upload(bring, [upload, mine], [mine, brought], **private).then(search_if_read, reading_in, found, **private)
     drop.click(forget, None, [mine, brought], **private).then(search_if_read, reading_in, found, **private)
     question_in = [captions, row, mc_alpha, own]
     ask_upload.upload(ask_about, ask_upload, [own, row, picture, chosen], **private)
     next_one.click(another, [row, own], [own, row, picture, chosen], **private)
-    gr.on([ask.click, captions.submit], compare, question_in, chosen, api_name="compare")
-    mc_alpha.change(compare, question_in, chosen, trigger_mode="always_last", **private)
+    gr.on([ask.click, captions.submit], compare, question_in, chosen, api_name="compare", **last_one)
+    mc_alpha.change(compare, question_in, chosen, **last_one, **private)
 
 threading.Thread(target=sweep, daemon=True).start()
 demo.queue(default_concurrency_limit=4)

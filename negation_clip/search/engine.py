@@ -5,20 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from negation_clip.evaluation.encoder import NEUTRAL_TEXT, Encoder
-from negation_clip.evaluation.query import in_words, noun_phrase
+from negation_clip.evaluation.query import in_words
+from negation_clip.model_place import check_device
 
 from .calibration import threshold_at
 from .gallery import Gallery, open_pictures, shown_copy
 from .index import load_index
-from .reading import Reading, read
+from .reading import Reading, named, read
 
-MAX_RESULTS, MAX_CAPTIONS = 50, 6
+#: Hits of a model, captions of a choice, and characters of a caption, at most.
+MAX_RESULTS, MAX_CAPTIONS, MAX_CAPTION = 50, 6, 500
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,14 @@ class Choice:
         model (`str`): its name.
         scores (`tuple[float, ...]`): similarity of each caption with the picture.
         probabilities (`tuple[float, ...]`): softmax of the scores times the model's own logit scale.
+        cut (`tuple[int, ...]`): numbers of the captions that are longer than the model reads, from 1; only their
+            beginnings were compared.
     """
 
     model: str
     scores: tuple[float, ...]
     probabilities: tuple[float, ...]
+    cut: tuple[int, ...] = ()
 
 
 class SearchEngine:
@@ -128,11 +134,17 @@ class SearchEngine:
         encoders (`dict[str, Encoder]`): the models by name.
         gallery (`Gallery`): embedded by all of them.
         thresholds (`dict`, *optional*): by model, from `calibrate`.
+
+    Raises:
+        TypeError: no gallery.
+        ValueError: no model, or one that has not embedded the gallery.
     """
 
     def __init__(self, encoders: Mapping[str, Encoder], gallery: Gallery, thresholds: Mapping | None = None):
         if not encoders:
             raise ValueError("an engine needs one model at least")
+        if not isinstance(gallery, Gallery):
+            raise TypeError(f"gallery must be a Gallery, got {type(gallery).__name__}")
         if missing := [name for name in encoders if name not in gallery.embeds]:
             raise ValueError(f"the gallery has no embeddings by {missing[0]!r}")
         self.gallery = gallery
@@ -154,8 +166,9 @@ class SearchEngine:
 
         Raises:
             FileNotFoundError: no index, or a model is not there.
-            ValueError: see `load_index`.
+            ValueError: see `load_index`; a device that torch cannot use.
         """
+        check_device(device)
         models, gallery, info = load_index(folder)
         engine = cls({one.name: one.load(device) for one in models}, gallery, info["thresholds"])
         engine.info = info
@@ -165,6 +178,11 @@ class SearchEngine:
     def models(self) -> list[str]:
         """Names of the models."""
         return list(self._encoders)
+
+    @property
+    def steered(self) -> list[str]:
+        """Names of the models that are steered, by α."""
+        return [name for name, encoder in self._encoders.items() if _is_steered(encoder)]
 
     @property
     def alpha(self) -> float | None:
@@ -188,7 +206,7 @@ class SearchEngine:
             `SearchEngine`; its `gallery` is all that it holds of the pictures, small copies and embeddings.
 
         Raises:
-            ValueError: see `open_pictures`; it names the file.
+            TypeError, FileNotFoundError, ValueError: see `open_pictures`; it names the file.
         """
         names, pictures = open_pictures(files)
         with self._lock:
@@ -216,20 +234,23 @@ class SearchEngine:
             `Answer`
 
         Raises:
+            TypeError: a query, names, `k` or `alpha` of another type.
             ValueError: an empty query, an unknown model, `k` or `alpha` out of range, `without` beside a reading.
         """
+        if not isinstance(query, str | Reading):
+            raise TypeError(f"query must be a string or a Reading, got {type(query).__name__}")
         if isinstance(query, Reading) and without:
             raise ValueError("a reading says itself what is not wanted; `without` goes with a query in plain language")
         reading = query if isinstance(query, Reading) else read(query, without)
         if not reading.sentence.strip():
             raise ValueError("type what you are looking for, or what should not be in the picture")
         asked = self._asked(models)
-        if not 1 <= k <= MAX_RESULTS:
+        if _whole(k, "k") < 1 or k > MAX_RESULTS:
             raise ValueError(f"k must be from 1 to {MAX_RESULTS}, got {k}")
         _check_alpha(alpha)
         scores, parts, cuts = {}, {}, {}
         things = [*reading.things, *reading.absent]
-        texts = [*([reading.present] if reading.present else []), *map(noun_phrase, things)]
+        texts = [*([reading.present] if reading.present else []), *map(named, things)]
         with self._lock:
             for name, encoder in self._encoders.items():
                 images = self.gallery.embeds[name]
@@ -284,7 +305,8 @@ class SearchEngine:
         """Which caption fits a picture of the gallery.
 
         Args:
-            captions (`Sequence[str]`): 2 to `MAX_CAPTIONS`, all different, read as they stand.
+            captions (`Sequence[str]`): 2 to `MAX_CAPTIONS`, all different, read as they stand, of `MAX_CAPTION`
+                characters at most.
             row (`int`): the picture's place in the gallery.
             models, alpha: see [`search`].
 
@@ -292,18 +314,26 @@ class SearchEngine:
             `tuple[Choice, ...]`, by model.
 
         Raises:
-            ValueError: too few or too many captions, an empty one, two that are equal (numbers named), a row that the
-                gallery does not have, an unknown model, `alpha` out of range.
+            TypeError: captions, names, `row` or `alpha` of another type.
+            ValueError: too few or too many captions, one that is empty or too long, two that are equal (numbers
+                named), a row that the gallery does not have, an unknown model, `alpha` out of range.
         """
+        if isinstance(captions, str) or not isinstance(captions, Sequence):
+            raise TypeError(f"captions must be a list of strings, got {type(captions).__name__}")
+        for number, caption in enumerate(captions, 1):
+            if not isinstance(caption, str):
+                raise TypeError(f"caption {number} must be a string, got {type(caption).__name__}")
         if not 2 <= len(captions) <= MAX_CAPTIONS:
             raise ValueError(f"give 2 to {MAX_CAPTIONS} captions, got {len(captions)}")
         texts = [in_words(caption) for caption in captions]
         for number, text in enumerate(texts, 1):
             if not text:
                 raise ValueError(f"caption {number} is empty")
+            if len(text) > MAX_CAPTION:
+                raise ValueError(f"caption {number} has {len(text)} characters; at most {MAX_CAPTION} are compared")
             if (first := texts.index(text) + 1) < number:
                 raise ValueError(f"captions {first} and {number} are the same")
-        if not 0 <= row < len(self.gallery):
+        if not 0 <= _whole(row, "row") < len(self.gallery):
             raise ValueError(f"there is no picture {row}: the gallery has {len(self.gallery)}")
         _check_alpha(alpha)
         choices = []
@@ -312,11 +342,18 @@ class SearchEngine:
             with self._lock, _strength(encoder, alpha):
                 scores = encoder.similarity(self.gallery.embeds[name][[row]], encoder.encode_texts(texts))[0]
                 scale = float(encoder.model.logit_scale.detach().exp())
+                cut = tuple(number for number, text in enumerate(texts, 1) if encoder.report_truncation([text])[0])
             weights = np.exp(scale * (scores.astype(np.float64) - scores.max()))
-            choices.append(Choice(name, tuple(scores.tolist()), tuple((weights / weights.sum()).tolist())))
+            choices.append(Choice(name, tuple(scores.tolist()), tuple((weights / weights.sum()).tolist()), cut))
         return tuple(choices)
 
     def _asked(self, models: Sequence[str] | None) -> list[str]:
+        if models is not None and (
+            isinstance(models, str)
+            or not isinstance(models, Sequence)
+            or not all(isinstance(name, str) for name in models)
+        ):
+            raise TypeError(f"models must be a list of names, such as {self.models[:1]!r}, got {models!r}")
         asked = self.models if models is None else list(dict.fromkeys(models))
         if not asked:
             raise ValueError(f"choose a model: {', '.join(self.models)}")
@@ -349,7 +386,15 @@ def _is_steered(encoder: Encoder) -> bool:
     return encoder.model.config.model_type == "steered_clip"
 
 
+def _whole(value: int, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    return int(value)
+
+
 def _check_alpha(alpha: float | None) -> None:
+    if alpha is not None and (isinstance(alpha, bool) or not isinstance(alpha, Real)):
+        raise TypeError(f"alpha must be a number from 0 to 1, got {alpha!r}")
     if alpha is not None and not 0 <= alpha <= 1:
         raise ValueError(f"alpha must be from 0 to 1, got {alpha}")
 
@@ -367,4 +412,4 @@ def _encode_reading(encoder: Encoder, reading: Reading, alpha: float | None) -> 
         return features.pooler_output.float().cpu().numpy()
 
 
-__all__ = ["MAX_CAPTIONS", "MAX_RESULTS", "Answer", "Choice", "Concept", "Found", "Hit", "SearchEngine"]
+__all__ = ["MAX_CAPTION", "MAX_CAPTIONS", "MAX_RESULTS", "Answer", "Choice", "Concept", "Found", "Hit", "SearchEngine"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from negation_clip.data.images import load_image
 
@@ -29,12 +29,23 @@ class Gallery:
         pictures (`list[bytes]`): a small copy of each, as PNG or JPEG.
         embeds (`dict[str, np.ndarray]`): by model `(n, d)` float32.
         own (`bool`): somebody has brought the pictures along; they are not those of the index.
+
+    Raises:
+        ValueError: no picture, or other numbers of names, pictures and embeddings.
     """
 
     names: list[str]
     pictures: list[bytes]
     embeds: Mapping[str, np.ndarray]
     own: bool = False
+
+    def __post_init__(self):
+        if not len(self.names):
+            raise ValueError("a gallery needs a picture at least")
+        counts = {"pictures": self.pictures, **{f"embeddings by {name!r}": rows for name, rows in self.embeds.items()}}
+        for what, values in counts.items():
+            if len(values) != len(self.names):
+                raise ValueError(f"a gallery names {len(self.names)} pictures, but holds {len(values)} {what}")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -52,14 +63,25 @@ def open_pictures(files: Sequence[str | Path | tuple[str, bytes]]) -> tuple[list
         files: paths, or pairs of a name and the file's bytes; at most `MAX_PICTURES`, each at most `MAX_BYTES` long.
 
     Returns:
-        Their names, without folders, and the pictures, upright and RGB.
+        Their names, without folders, and the pictures, upright and RGB, on white where they are transparent.
 
     Raises:
-        ValueError: none, too many; a file that is too large, has more than `MAX_PIXELS` pixels, is no picture of one
-            of `FORMATS`, or is damaged. The message names the file, and says what would be right.
+        TypeError: `files` is no list of paths and pairs.
+        FileNotFoundError: there is no such file.
+        ValueError: none, too many; a path of a folder or a device; a file that is too large, has more than
+            `MAX_PIXELS` pixels, is no picture of one of `FORMATS`, or is damaged. The message names the file, and
+            says what would be right.
     """
+    wanted = "files must be a list of paths, or of pairs of a name and the file's bytes"
+    if isinstance(files, str | bytes | Path | Mapping) or not isinstance(files, Iterable):
+        raise TypeError(f"{wanted}; got {type(files).__name__}")
+    files = list(files)
     if not files:
         raise ValueError("choose at least one picture")
+    for place, file in enumerate(files):
+        pair = isinstance(file, tuple) and len(file) == 2 and isinstance(file[0], str) and isinstance(file[1], bytes)
+        if not (pair or isinstance(file, str | Path)):
+            raise TypeError(f"{wanted}; files[{place}] is a {type(file).__name__}")
     if len(files) > MAX_PICTURES:
         raise ValueError(f"{len(files)} pictures are too many: choose at most {MAX_PICTURES}")
     names, pictures = [], []
@@ -70,7 +92,32 @@ def open_pictures(files: Sequence[str | Path | tuple[str, bytes]]) -> tuple[list
     return names, pictures
 
 
+def load_on_white(picture: str | Path | io.BytesIO) -> Image.Image:
+    """A picture, upright and RGB, as `load_image` opens it, on white where it is transparent.
+
+    What a transparent pixel holds is not meant to be seen, and as a rule black.
+
+    Args:
+        picture (`str`, `Path` or `BytesIO`): a file.
+
+    Returns:
+        `PIL.Image.Image`
+
+    Raises:
+        OSError: see `load_image`.
+    """
+    with Image.open(picture) as opened:
+        if opened.has_transparency_data and not opened.mode.startswith("I"):
+            upright = ImageOps.exif_transpose(opened).convert("RGBA")
+            return Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB")
+    return load_image([picture], 0)
+
+
 def _open(name: str, content: bytes | Path) -> Image.Image:
+    if isinstance(content, Path) and not content.is_file():
+        if content.exists():  # a device may have no end
+            raise ValueError(f"{name} is no file")
+        raise FileNotFoundError(f"{name}: there is no such file")
     size = len(content) if isinstance(content, bytes) else content.stat().st_size
     if size > MAX_BYTES:
         raise ValueError(f"{name} has {size / 2**20:.1f} MB: a picture may have {MAX_BYTES / 2**20:.0f}")
@@ -89,22 +136,22 @@ def _open(name: str, content: bytes | Path) -> Image.Image:
     if width * height > MAX_PIXELS:
         raise ValueError(f"{name} is {width} × {height} pixels: at most {MAX_PIXELS / 1e6:.0f} million can be read")
     try:
-        return load_image([data], 0)
+        return load_on_white(data)
     except Exception as error:
         raise ValueError(f"{name} is damaged: {error or type(error).__name__}") from None
 
 
 def delete_older(folder: str | Path, seconds: float) -> None:
-    """Deletes the files below a folder that nobody has written to for so many seconds.
+    """Deletes what is below a folder, files and empty folders, that nobody has written to for so many seconds.
 
     For what a server was sent and never handed on: uploads that were refused or broken off on the way.
     """
     before = time.time() - seconds
-    for path in Path(folder).rglob("*"):
+    for path in sorted(Path(folder).rglob("*"), reverse=True):  # what a folder holds before the folder
         try:
-            if path.is_file() and path.stat().st_mtime < before:
-                path.unlink()
-        except FileNotFoundError:  # whoever read it has deleted it
+            if path.stat().st_mtime < before:
+                path.rmdir() if path.is_dir() else path.unlink()
+        except OSError:  # whoever read it has deleted it, or the folder holds something that is younger
             pass
 
 
@@ -126,6 +173,7 @@ __all__ = [
     "SHOWN_PIXELS",
     "Gallery",
     "delete_older",
+    "load_on_white",
     "open_pictures",
     "shown_copy",
 ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +15,17 @@ import numpy as np
 from negation_clip.data import benchmarks
 from negation_clip.data.captions import article
 from negation_clip.data.concepts import NAMES
-from negation_clip.data.images import list_images, load_image
+from negation_clip.data.images import list_images
 from negation_clip.judge.base import model_revision
+from negation_clip.model_place import check_device
 from negation_clip.output_folder import appearing, refuse_loss
+from negation_clip.queries import fold
 
 from .calibration import calibrate
-from .gallery import SHOWN_PIXELS, Gallery, shown_copy
+from .gallery import SHOWN_PIXELS, Gallery, load_on_white, shown_copy
 from .models import EMBEDDED_MODELS, SearchModel, read_models
+
+logger = logging.getLogger(__name__)
 
 #: Of `index.json`; it changes when an older reader would misread a newer index.
 SCHEMA = 1
@@ -29,6 +36,8 @@ SHOWN_NOWHERE = NAMES[::3]
 #: Pairs of twins in the embedded index.
 PAIRS = 240
 EXAMPLES = 5
+_CHUNK = 128
+_MAX_LISTED = 10
 
 
 def build_index(
@@ -46,8 +55,9 @@ def build_index(
     Args:
         output (`str` or `Path`): folder to write.
         models: see [`read_models`]; by default the embedded CLIP, the embedded HanCLIP, and the first one steered.
-        pictures (`str` or `Path`, *optional*): a folder of pictures, at any depth. By default twins of the embedded
-            world: every picture "A without B" stands beside one that shows A and B.
+        pictures (`str` or `Path`, *optional*): a folder of pictures, at any depth. Those that cannot be read are left
+            out, with a warning, and named in the index. By default twins of the embedded world: every picture "A
+            without B" stands beside one that shows A and B.
         labels (mapping, or path of a JSON file with one, *optional*): what the pictures show, by their path within the
             folder: `{"beach/1.jpg": ["dog", "sea"]}`; names that no picture has may be given under `""`. All pictures
             need an entry, and it must be complete as far as the names go that are used at all. The thresholds of "no
@@ -62,35 +72,42 @@ def build_index(
 
     Raises:
         FileExistsError: the folder holds something else.
-        FileNotFoundError: a model or the pictures are not there.
-        ValueError: models, pictures or labels that cannot be used; the message names the file or option.
+        FileNotFoundError: a model, the pictures or the file of labels are not there.
+        TypeError: models or `pairs` of another type.
+        ValueError: models, pictures or labels that cannot be used, entries of labels without a picture, or more than
+            half of the pictures unreadable; the message names the file or option.
     """
+    check_device(device)
     if labels is not None and pictures is None:
         raise ValueError("labels are of pictures of yours: name their folder (pictures)")
     if isinstance(examples, str) or not all(isinstance(text, str) and text.strip() for text in examples or ()):
         raise ValueError(f"examples={examples!r}: give a list of queries")
     target, models = Path(output), read_models(models)
     refuse_loss(target, overwrite, CONTENTS, "index")
+    facts: dict = {"embedded_world": pictures is None, "left_out": {}}
     if pictures is None:
-        names, opened, shown, things, made = _twins(pairs)
+        names, opened, copies, shown, things, made = _twins(pairs)
         examples = made if examples is None else examples
     else:
-        names, opened, shown, things = _folder(Path(pictures), labels)
+        names, opened, copies, shown, things, facts["left_out"] = _folder(Path(pictures), labels)
+    facts["examples"] = list(examples or ())
     with appearing(target, overwrite, CONTENTS, "index") as folder:
-        _write(folder, models, names, opened, shown, things, list(examples or ()), device)
+        _write(folder, models, names, opened, copies, shown, things, facts, device)
     return target
 
 
-def _write(folder: Path, models, names, opened, shown, things, examples, device: str) -> None:
+def _write(folder: Path, models, names, opened, copies, shown, things, facts: dict, device: str) -> None:
     from safetensors.numpy import save_file
 
     (folder / "pictures").mkdir()
-    for i, (_, show) in enumerate(opened):
-        (folder / "pictures" / f"{i:06d}.jpg").write_bytes(shown_copy(show()))
+    for i, copy in enumerate(copies):
+        (folder / "pictures" / f"{i:06d}.jpg").write_bytes(copy)
     tensors, sets, thresholds = {}, {}, {}
     for number, model in enumerate(models):
         encoder = model.load(device)
-        embeds = encoder.encode_images([picture for picture, _ in opened])
+        # in parts, since all pictures at once may not fit into memory
+        parts = (opened[start : start + _CHUNK] for start in range(0, len(opened), _CHUNK))
+        embeds = np.concatenate([encoder.encode_images([show() for show in part]) for part in parts])
         # What is steered, or tuned on its text side alone, sees pictures as the model it came from.
         same = next((key for key, values in tensors.items() if np.array_equal(values, embeds)), None)
         sets[model.name] = same or f"model{number}"
@@ -111,7 +128,7 @@ def _write(folder: Path, models, names, opened, shown, things, examples, device:
         "names": names,
         "things": sorted(things[i] for i in np.flatnonzero(shown.any(axis=0))) if things else [],
         "thresholds": thresholds,
-        "examples": examples,
+        **facts,
     }
     (folder / "index.json").write_text(json.dumps(index, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -154,8 +171,7 @@ def load_index(folder: str | Path) -> tuple[list[SearchModel], Gallery, dict]:
         embeds = {model.name: tensors[index["embeddings"][model.name]] for model in models}
         names = index["names"]
         pictures = [(folder / "pictures" / f"{i:06d}.jpg").read_bytes() for i in range(len(names))]
-        if any(len(values) != len(names) for values in embeds.values()):
-            raise ValueError(f"it names {len(names)} pictures, but holds other numbers of embeddings")
+        gallery = Gallery(names, pictures, embeds)
     except Exception as error:  # what safetensors raises has no class of its own
         raise ValueError(f"{folder} is no complete index: {error}; build it again (--rebuild)") from error
     for model in models:
@@ -164,11 +180,13 @@ def load_index(folder: str | Path) -> tuple[list[SearchModel], Gallery, dict]:
                 f"{path}: model {model.name!r} ({model.source}) is another one ({now}) than the index was built with "
                 f"({model.version}); build it again (--rebuild)"
             )
-    return models, Gallery(names, pictures, embeds), index
+    return models, gallery, index
 
 
 def _twins(pairs: int):
     """Twins of the embedded world: the picture that fits a query, and the one that shows what the query denies."""
+    if isinstance(pairs, bool) or not isinstance(pairs, int):
+        raise TypeError(f"pairs must be a whole number, got {pairs!r}")
     if pairs < 1:
         raise ValueError(f"pairs must be at least 1, got {pairs}")
     nowhere, size = {NAMES.index(name) for name in SHOWN_NOWHERE}, 8 * pairs
@@ -183,8 +201,8 @@ def _twins(pairs: int):
     for row, scene in enumerate(scenes):
         shown[row, list(scene.concepts)] = True
     names = [f"{', '.join(NAMES[i] for i in scene.concepts)}; {scene.background} background" for scene in scenes]
-    opened = [(scene.render(), lambda scene=scene: scene.render(SHOWN_PIXELS)) for scene in scenes]
-    return names, opened, shown, list(NAMES), _examples(scenes)
+    copies = [shown_copy(scene.render(SHOWN_PIXELS)) for scene in scenes]
+    return names, [scene.render for scene in scenes], copies, shown, list(NAMES), _examples(scenes)
 
 
 def _examples(scenes) -> list[str]:
@@ -205,37 +223,67 @@ def _examples(scenes) -> list[str]:
 
 
 def _folder(folder: Path, labels):
+    """What can be read of a folder; what cannot is named and left out, as trainings leave out bad rows."""
     paths = list_images(folder)
     names = [Path(path).relative_to(folder).as_posix() for path in paths]
-    opened = []
+    labels = _labels(labels, names)
+    kept, opened, copies, bad = [], [], [], {}
     for path, name in zip(paths, names, strict=True):
-
-        def opener(path=path, name=name):
-            try:
-                return load_image([path], 0)
-            except Exception as error:  # decoders raise all kinds of errors on a corrupt file
-                raise ValueError(f"{name} cannot be read as a picture: {error}") from error
-
-        opened.append((path, opener))
+        try:
+            copies.append(shown_copy(load_on_white(path)))
+        except Exception as error:  # decoders raise all kinds of errors on a corrupt file
+            bad[name] = " ".join(str(error).replace(str(path), name).split()) or type(error).__name__
+            continue
+        kept.append(name)
+        opened.append(partial(load_on_white, path))
+    if bad:
+        listed = "; ".join(f"{name}: {reason}" for name, reason in list(bad.items())[:_MAX_LISTED])
+        more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
+        said = f"{len(bad)} of {len(names)} pictures in {folder} cannot be read: {listed}{more}"
+        if 2 * len(bad) > len(names):
+            raise ValueError(f"{said}. More than half of them must be readable")
+        logger.warning("%s. They are left out.", said)
     if labels is None:
-        return names, opened, np.zeros((len(names), 0), dtype=bool), []
+        return kept, opened, copies, np.zeros((len(kept), 0), dtype=bool), [], bad
+    things = sorted({thing for found in labels.values() for thing in found})
+    shown = np.array([[thing in labels[name] for thing in things] for name in kept], dtype=bool)
+    return kept, opened, copies, shown, things, bad
+
+
+def _labels(labels, names: Sequence[str]) -> Mapping[str, Sequence[str]] | None:
+    """Labels that fit the pictures of these names, from a mapping or its file."""
+    if labels is None:
+        return None
     where = "labels"
     if isinstance(labels, str | Path):
-        where = str(labels)
+        where, path = str(labels), Path(labels)
+        if not path.is_file():
+            raise FileNotFoundError(f"labels: there is no file {where}")
         try:
-            labels = json.loads(Path(labels).read_text(encoding="utf-8"))
+            labels = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{where} is no JSON: {error}") from error
     if not isinstance(labels, Mapping) or not all(
-        isinstance(found, Sequence) and not isinstance(found, str) and all(isinstance(thing, str) for thing in found)
+        isinstance(found, Sequence)
+        and not isinstance(found, str)
+        and all(isinstance(thing, str) and thing.strip() for thing in found)
         for found in labels.values()
     ):
         raise ValueError(f'{where} must be an object of lists of names: {{"beach/1.jpg": ["dog", "sea"]}}')
+    known = set(names)
+    if unknown := [name for name in labels if name and name not in known]:
+        near = get_close_matches(str(unknown[0]), names, 1)
+        raise ValueError(
+            f"{where}: {len(unknown)} entries are of no picture in the folder, such as {unknown[0]!r}"
+            + (f"; is it {near[0]!r}?" if near else "")
+        )
     if missing := [name for name in names if name not in labels]:
         raise ValueError(f"{where}: {len(missing)} pictures have no entry, such as {missing[0]}")
-    things = sorted({thing for found in labels.values() for thing in found})
-    shown = np.array([[thing in labels[name] for thing in things] for name in names], dtype=bool)
-    return names, opened, shown, things
+    spelt: dict[str, str] = {}
+    for thing in sorted({thing for found in labels.values() for thing in found}):
+        if (other := spelt.setdefault(fold(thing).casefold(), thing)) != thing:
+            raise ValueError(f"{where}: {other!r} and {thing!r} are one name; write it alike everywhere")
+    return labels
 
 
 __all__ = ["CONTENTS", "PAIRS", "SCHEMA", "SHOWN_NOWHERE", "build_index", "load_index"]

@@ -84,10 +84,15 @@ def read_models(given: Sequence[str | SearchModel]) -> list[SearchModel]:
         `list[SearchModel]`
 
     Raises:
+        TypeError: no list of these.
         ValueError: none, an empty name or place, or two models of one name.
     """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise TypeError(f"models must be a list such as ['base', 'mine=me/clip'], got {given!r}")
     models = []
     for one in given:
+        if not isinstance(one, str | Path | SearchModel):
+            raise TypeError(f"model: {one!r} must be a string, such as 'base' or 'mine=me/clip', or a SearchModel")
         if not isinstance(one, SearchModel):
             name, sign, place = str(one).partition("=")
             place, _, revision = (place if sign else name).partition("@")

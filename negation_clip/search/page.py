@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 
-from .engine import Answer, Choice, Found, Hit
+from .engine import Answer, Choice, Found, Hit, SearchEngine
 from .gallery import Gallery
+from .models import SearchModel
 
-#: Of the page; colours follow Gradio's light and dark themes.
+#: Of the page; colours follow Gradio's light and dark themes. Gradio puts its own classes before each selector, and
+#: takes every comma for the end of one, so that `:is(a, b)` may count for more than it says.
 CSS = """
 .nc-models {display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 270px), 1fr)); gap: 1rem}
 .nc-model {min-width: 0}
@@ -35,6 +39,17 @@ CSS = """
   vertical-align: top; border-bottom: 1px solid var(--border-color-primary) !important; overflow-wrap: normal}
 .nc-detail tbody th, .nc-choices tbody th {font-weight: 400; overflow-wrap: anywhere}
 .nc-choices td.best {font-weight: 700}
+.nc-choices table {table-layout: fixed}
+.nc-choices :is(th, td) {white-space: normal !important}
+.nc-choices thead th:first-child {width: 40%}
+.nc-choices tbody th div {max-height: 6.5em; overflow-y: auto; overflow-wrap: anywhere; white-space: normal}
+@media (max-width: 640px) {
+  #choices table, #choices thead, #choices tbody {display: block}
+  #choices tr {display: flex; flex-wrap: wrap; padding: .3rem 0;
+    border-bottom: 1px solid var(--border-color-primary) !important}
+  #choices tr > * {flex: 1 1 0; min-width: 0; border: 0 !important; overflow-wrap: anywhere}
+  #choices tr > th:first-child {flex: 1 1 100%; width: auto}
+}
 .nc-note, .nc-alert {border-radius: 8px; padding: .6rem .8rem; margin: 0 0 .6rem; overflow-wrap: anywhere;
   border: 1px solid var(--border-color-primary); background: var(--background-fill-secondary)}
 .nc-alert {border-color: #b91c1c; border-width: 2px}
@@ -45,35 +60,83 @@ CSS = """
 .nc-strip img {width: 72px; height: 72px; object-fit: cover; border-radius: 6px; margin: 0}
 """
 
-ABOUT = """
+_ABOUT = """
 **What it does.** A query is read by rules: what it wants, and what it denies with words such as "no", "without" or
 "-dog". Both parts stand in boxes under the query and can be changed. Then the sentence "wanted without not wanted" is
 given to each model, which ranks all pictures by the similarity of their embeddings with it.
 
-**The models.** *CLIP* compares the sentence as it stands. *HanCLIP* does the same, and was fine-tuned to hear no.
-*Steered* is CLIP again: inside its text tower the query is pushed away from what it denies, by α.
+**The models.** {models}
 
 **Scores.** A number under a picture is the similarity of picture and sentence. Open it to see the picture's similarity
 with each thing alone, and its rank by each model.
 
-**No confident match.** A search always finds something. So for each model there is a similarity that a picture must
-reach for what is wanted, found with queries for things that some picture shows and for things that none shows. If no
-picture of those listed reaches it, or all that do seem to show what is not wanted, the page says so.
+**No confident match.** {matches}
 
 **Limits.** A model of this kind tells how well a sentence fits; it does not verify that something is absent.
+
+**This index** holds {pictures}
 """
+_MATCHES = (
+    "A search always finds something. So for each model there is a similarity that a picture must reach for what is "
+    "wanted, found with queries for things that some picture shows and for things that none shows. If no picture of "
+    "those listed reaches it, or all that do seem to show what is not wanted, the page says so."
+)
+_NO_MATCHES = (
+    "A search always finds something. Nobody has said what these pictures show, so that there is nothing by which to "
+    "tell a match, and the page says nothing of it."
+)
+_KNOWN = {
+    "base": "the small CLIP that comes with negation-clip",
+    "hanclip": "that small CLIP, fine-tuned to hear no (HanCLIP)",
+}
 
 
-def about_index(info: Mapping, n: int) -> str:
-    """Markdown about an index: what its pictures show.
+def about(engine: SearchEngine) -> str:
+    """Markdown: how a search works, and what this index holds.
+
+    Args:
+        engine: what is searched with.
+    """
+    info = engine.info
+    models = " ".join(f"*{_plain(one['name'])}* is {_model_source(one, engine)}." for one in info["models"])
+    if len(engine.steered) < len(engine.models):
+        models += " A model that is not steered compares the sentence as it stands."
+    if info.get("embedded_world"):
+        pictures = f"{len(engine.gallery)} emoji scenes: drawings of Noto Emoji."
+    else:
+        pictures = f"{len(engine.gallery)} pictures of whoever made it."
+    if left_out := info.get("left_out"):
+        pictures += f" {len(left_out)} more could not be read and were left out: {', '.join(map(_plain, left_out))}."
+    if info["things"]:
+        pictures += f" They show: {', '.join(map(_plain, info['things']))}."
+    return _ABOUT.format(models=models, matches=_MATCHES if info["thresholds"] else _NO_MATCHES, pictures=pictures)
+
+
+def intro(info: Mapping) -> str:
+    """Markdown: what to do, and where the models are known, what to expect.
 
     Args:
         info: what `index.json` holds.
-        n: number of pictures.
     """
-    models = ", ".join(model["name"] for model in info["models"])
-    shown = f" They show: {', '.join(info['things'])}." if info["things"] else ""
-    return f"**This index** holds {n} pictures, for {models}.{shown}"
+    said = "Say what should be in the picture and what should not."
+    known = {(one["source"], "steering" in one) for one in info["models"]}
+    if ("base", False) in known and known <= {("base", False), ("base", True), ("hanclip", False)}:
+        said += " CLIP mostly ignores the second part." + (" Others hear it." if len(known) > 1 else "")
+    return said
+
+
+def _model_source(model: Mapping, engine: SearchEngine) -> str:
+    source = _KNOWN.get(model["source"])
+    if source is None:  # of a folder its own name only
+        source = _plain(Path(model["source"]).name if SearchModel(**model).is_local else model["source"])
+    if model["name"] in engine.steered:
+        source += ", steered: inside its text tower the query is pushed away from what it denies, by α"
+    return source
+
+
+def _plain(text: str) -> str:
+    """Text of others, as Markdown that shows it as it is."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|~$-])", r"\\\1", escape(text, quote=False))
 
 
 def alert(text: str) -> str:
@@ -102,8 +165,10 @@ def answer(found: Answer, gallery: Gallery) -> str:
     return f'<div class="nc-note" role="status">{said}</div><div class="nc-models">{columns}</div>'
 
 
-def pictures(gallery: Gallery) -> str:
-    """Small copies of somebody's own pictures."""
+def searched(gallery: Gallery) -> str:
+    """Which pictures are searched, with small copies of them if they are somebody's own."""
+    if not gallery.own:
+        return note(f"Searching in {_where(gallery)}.")
     shown = "".join(_image(gallery, i) for i in range(len(gallery)))
     return f'{note(f"Searching in {_where(gallery)}.")}<div class="nc-strip">{shown}</div>'
 
@@ -119,10 +184,19 @@ def choices(found: Sequence[Choice], captions: Sequence[str]) -> str:
             mark = " ✓" if best else ""
             style = " class='best'" if best else ""
             cells.append(f"<td{style}>{one.probabilities[i]:.0%}{mark}<br><small>{one.scores[i]:.3f}</small></td>")
-        rows.append(f"<tr><th scope='row'>{escape(caption)}</th>{''.join(cells)}</tr>")
+        rows.append(f"<tr><th scope='row'><div>{escape(caption)}</div></th>{''.join(cells)}</tr>")
+    cut: dict[tuple[int, ...], list[str]] = {}
+    for one in found:
+        cut.setdefault(one.cut, []).append(one.model)
+    said = "".join(
+        f"<p>Too long for {escape(', '.join(models))}: only the beginning was compared of caption "
+        f"{' and '.join(map(str, numbers))}.</p>"
+        for numbers, models in cut.items()
+        if numbers
+    )
     table = f"<table><thead><tr><th scope='col'>Caption</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return (
-        f'<div class="nc-choices" role="status">{table}'
+        f'<div class="nc-choices" role="status">{said}{table}'
         "<p>Share of the softmax over these captions; below it the similarity. ✓ marks each model's choice.</p></div>"
     )
 
@@ -197,4 +271,4 @@ def _image(gallery: Gallery, row: int) -> str:
     return f'<img src="data:image/jpeg;base64,{picture}" alt="{escape(gallery.names[row])}">'
 
 
-__all__ = ["ABOUT", "CSS", "about_index", "alert", "answer", "choices", "note", "one_picture", "pictures"]
+__all__ = ["CSS", "about", "alert", "answer", "choices", "intro", "note", "one_picture", "searched"]

@@ -144,7 +144,7 @@ def url(folder, uploads, tmp_path_factory):
         "GRADIO_TEMP_DIR": str(uploads),
         "HF_HOME": str(tmp_path_factory.mktemp("home")),
     }
-    with serve(folder, environment, without=NOT_INSTALLED, timeout=300) as address:
+    with serve(folder, environment, without=NOT_INSTALLED) as address:
         yield address
 
 
@@ -261,6 +261,60 @@ def test_the_slider_steers(page):
 
 
 @pytest.mark.slow
+def test_the_slider_searches_with_what_stands_in_the_boxes(page):
+    search(page, 'a table -"salt and pepper"', sentence="a table without salt and pepper")
+    strength(page, 0.5)
+    page.get_by_text("Searched as “a table without salt and pepper” in 480 pictures, with α = 0.50").wait_for()
+    page.get_by_label("Read as not wanted").fill("salt and pepper, forks")  # and no button
+    strength(page, 0.2)
+    page.get_by_text("Searched as “a table without salt and pepper or a fork”").wait_for()
+    search(page, "hardly any people on a beach", sentence="a beach without a person")
+    strength(page, 0.4)
+    page.get_by_text("with α = 0.40. This asks for few of something.").wait_for()
+
+
+@pytest.mark.slow
+def test_without_a_number_the_model_has_its_own_strength(page):
+    search(page, "a cow without a pig")
+    strength(page, 0.5)
+    page.get_by_role("spinbutton").first.fill("")
+    page.get_by_text("with α = 0.30").wait_for()
+    assert page.get_by_text("Error", exact=True).count() == 0
+    page.get_by_role("tab", name="Multiple choice").click()
+    page.get_by_role("spinbutton").last.fill("")
+    page.get_by_role("button", name="Compare").click()
+    page.locator("#choices table").wait_for()
+
+
+@pytest.mark.slow
+def test_a_text_that_is_not_read_has_no_reading(page):
+    boxes = page.get_by_label("Read as wanted"), page.get_by_label("Read as not wanted")
+    search(page, "a dog without a cat")
+    assert [box.input_value() for box in boxes] == ["a dog", "cat"]
+    page.get_by_label("Search for").fill("a cow")
+    page.wait_for_function("[...document.querySelectorAll('textarea, input')].every(one => one.value != 'cat')")
+    assert [box.input_value() for box in boxes] == ["", ""]
+    search(page, "a dog without a cat")
+    page.get_by_label("Search for").press("Backspace")
+    page.wait_for_function("[...document.querySelectorAll('textarea, input')].every(one => one.value != 'cat')")
+    search(page, "a dog without a cat")
+    page.get_by_label("Search for").fill("x" * 4001)
+    page.get_by_label("Search for").press("Enter")
+    page.get_by_role("alert").get_by_text("query has 4001 characters").wait_for()
+    assert [box.input_value() for box in boxes] == ["", ""]
+
+
+@pytest.mark.slow
+def test_what_is_odd_about_a_query_is_said(page):
+    search(page, "🐶 without 🐱", sentence="dog without a cat")
+    page.get_by_text("Emoji are read by their names.").wait_for()
+    search(page, "a dog without")
+    page.get_by_text("“without” was read, but nothing that it denies").wait_for()
+    search(page, "cat -cat", sentence="cat without a cat")
+    page.get_by_text("“cat” is both wanted and not wanted").wait_for()
+
+
+@pytest.mark.slow
 def test_models_side_by_side_or_alone(page):
     search(page, "a dog")
     left = [column(page, model).bounding_box()["x"] for model in MODELS]
@@ -305,11 +359,16 @@ def test_own_pictures(page, browser, url, uploads):
     chosen = page.locator("input[type=file]").first
     chosen.set_input_files({"name": "holiday.png", "mimeType": "image/png", "buffer": b"this is no picture"})
     page.get_by_role("alert").get_by_text("holiday.png is not a picture that can be read").wait_for()
+    page.locator("#searched").get_by_text("Searching in 480 pictures.").wait_for()
     mine = [{"name": f"mine{i}.png", "mimeType": "image/png", "buffer": picture(i)} for i in range(4)]
     chosen.set_input_files(mine)
     page.get_by_text("Searching in your 4 pictures.").wait_for()
     search(page, "a dog without a cat")
     page.get_by_text("“a dog without a cat” in your 4 pictures").wait_for()
+    chosen.set_input_files({"name": "torn.png", "mimeType": "image/png", "buffer": picture(1)[:300]})
+    page.get_by_role("alert").get_by_text("torn.png is damaged").wait_for()
+    page.locator("#searched").get_by_text("Searching in your 4 pictures.").wait_for()
+    assert page.locator("#searched img").count() == 4
     assert {*names(page, "HanCLIP")} == {f"mine{i}.png" for i in range(4)}
     with open_page(browser, url) as other:  # nobody else searches in them
         search(other, "a dog without a cat")
@@ -318,6 +377,31 @@ def test_own_pictures(page, browser, url, uploads):
     page.get_by_text("Searched as “a dog without a cat” in 480 pictures").wait_for()
     # Gradio leaves an empty file beside each
     assert [path for path in uploads.rglob("*") if path.is_file() and path.stat().st_size] == []
+
+
+@pytest.mark.slow
+def test_two_users_bring_the_same_picture_at_once(browser, url, uploads):
+    """Both have sent it before either has it read, and what the first reads and deletes is not the second's."""
+    held, released = [], []
+    with open_page(browser, url) as a, open_page(browser, url) as b:
+        b.route("**/queue/join*", lambda route: route.continue_() if released else held.append(route))
+        for user in (b, a):
+            user.get_by_role("button", name="Search in your own pictures").click()
+            with user.expect_response(re.compile(r"/upload(\?|$)")):
+                user.locator("input[type=file]").first.set_input_files(
+                    {"name": "same.png", "mimeType": "image/png", "buffer": picture(7)}
+                )
+        a.locator("#searched").get_by_text("Searching in your picture.").wait_for()
+        while not held:
+            b.wait_for_timeout(100)
+        released.append(True)
+        for route in held:
+            route.continue_()
+        b.locator("#searched").get_by_text("Searching in your picture.").wait_for()
+        for user in (a, b):
+            search(user, "a dog without a cat")
+            assert names(user, "HanCLIP") == ["same.png"]
+    assert not [path for path in uploads.rglob("same.png")]
 
 
 @pytest.mark.slow
@@ -413,6 +497,29 @@ def test_phone(browser, url, width=390):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("width", "height"), [(390, 800), (1280, 900)])
+def test_long_captions_leave_the_scores_in_sight(browser, url, width, height):
+    with open_page(browser, url, viewport={"width": width, "height": height}, has_touch=True) as page:
+        page.get_by_role("tab", name="Multiple choice").tap()
+        long = "a dog and a cat " * 30, "a" + "b" * 499, "a pig"
+        page.get_by_label("Captions, one a line").fill("\n".join(long))
+        page.get_by_role("button", name="Compare").tap()
+        said = "Too long for CLIP, HanCLIP, CLIP, steered: only the beginning was compared of caption 1 and 2."
+        page.locator("#choices").get_by_text(said).wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        cells = page.locator("#choices tbody td").all()
+        boxes = [cell.bounding_box() for cell in cells]
+        assert len(boxes) == 9 and all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+        table = page.locator("#choices table").bounding_box()
+        assert table["width"] <= width and table["height"] < height  # all scores at one look
+        heads = [head.bounding_box() for head in page.locator("#choices thead th").all()[1:]]
+        assert all(abs(head["x"] - box["x"]) < 2 for head, box in zip(heads, boxes, strict=False))
+        page.get_by_label("Captions, one a line").fill("a dog\n" + "c" * 501)
+        page.get_by_role("button", name="Compare").tap()
+        page.get_by_role("alert").get_by_text("caption 2 has 501 characters; at most 500 are compared").wait_for()
+
+
+@pytest.mark.slow
 def test_the_same_search_through_the_api(url):
     from gradio_client import Client
 
@@ -426,6 +533,17 @@ def test_pictures_of_the_page_are_whole(page):
     search(page, "a dog")
     sizes = page.locator(".nc-hits img").evaluate_all("all => all.map(one => one.naturalWidth)")
     assert len(sizes) == 27 and min(sizes) > 100
+
+
+@pytest.mark.slow
+def test_the_card_of_other_models_and_pictures_says_nothing_of_ours(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.png").write_bytes(picture(1))
+    folder = build_space("search", tmp_path / "space", models=["my clip=base"], pictures=tmp_path / "photos")
+    ours, card = ((place / "README.md").read_text("utf-8") for place in (SOURCE, folder))
+    assert "answer\nmy clip.\n" in card
+    for said in ("HanCLIP", "emoji scenes"):
+        assert said in ours and said not in card
 
 
 @pytest.mark.slow

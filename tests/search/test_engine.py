@@ -19,7 +19,9 @@ from negation_clip.evaluation.query import split_query
 from negation_clip.search import Reading, SearchEngine, build_index, load_index, open_pictures, read
 from negation_clip.search.index import SHOWN_NOWHERE
 from negation_clip.search.models import STEERING, SearchModel, read_models
+from negation_clip.search.page import about, intro
 from negation_clip.search.page import answer as answer_page
+from negation_clip.search.page import choices as choices_page
 
 BASE, TUNED, STEERED = "CLIP", "HanCLIP", "CLIP, steered"
 PAIRS = 40
@@ -346,8 +348,17 @@ def test_labels_and_pictures_that_cannot_be_used_are_named(photos, tmp_path):
     (tmp_path / "bad.json").write_text("{")
     refused("bad.json is no JSON", labels=tmp_path / "bad.json")
     refused("things that none shows", labels={name: value for name, value in labels.items() if name})
-    (folder / "0" / "broken.png").write_bytes(b"garbage")
-    refused("0/broken.png cannot be read as a picture")
+    refused(
+        "1 entries are of no picture in the folder, such as '0/00.jpg'; is it '0/0.jpg'?",
+        labels=labels | {"0/00.jpg": []},
+    )
+    refused("'Dog' and 'dog' are one name", labels=labels | {"": ["dog", "Dog"]})
+    refused("must be an object of lists of names", labels=labels | {"": [" "]})
+    with pytest.raises(FileNotFoundError, match="labels: there is no file .*none.json"):
+        build_index(tmp_path / "x", ["base"], folder, tmp_path / "none.json")
+    for row in range(13):
+        (folder / "0" / f"broken{row}.png").write_bytes(b"garbage")
+    refused("13 of 25 pictures in .* cannot be read: 0/broken0.png: .*; and 3 more. More than half")
     with pytest.raises(FileNotFoundError, match="no such folder of images"):
         build_index(tmp_path / "x", ["base"], tmp_path / "none")
     with pytest.raises(ValueError, match="pairs must be at least 1"):
@@ -358,6 +369,105 @@ def test_labels_and_pictures_that_cannot_be_used_are_named(photos, tmp_path):
         with pytest.raises(ValueError, match="give a list of queries"):
             build_index(tmp_path / "x", ["base"], examples=examples, pairs=1)
     assert not (tmp_path / "x").exists()
+
+
+def test_bad_pictures_are_left_out_and_named(photos, tmp_path, caplog):
+    folder, labels = photos
+    whole = SearchEngine.from_folder(build_index(tmp_path / "a", ["base"], folder, labels))
+    (folder / "0" / "broken.png").write_bytes(b"garbage")
+    (folder / "1" / "torn.jpg").write_bytes((folder / "1" / "1.jpg").read_bytes()[:900])
+    labels |= {"0/broken.png": ["dog"], "1/torn.jpg": ["bus"]}
+    built = build_index(tmp_path / "b", ["base"], folder, labels)
+    assert "2 of 14 pictures" in caplog.text and "0/broken.png" in caplog.text and "1/torn.jpg" in caplog.text
+    engine = SearchEngine.from_folder(built)
+    assert engine.gallery.names == whole.gallery.names and [*engine.info["left_out"]] == ["0/broken.png", "1/torn.jpg"]
+    assert str(folder) not in (built / "index.json").read_text()
+    np.testing.assert_array_equal(engine.gallery.embeds["base"], whole.gallery.embeds["base"])
+    page = about(engine)
+    assert "12 pictures" in page and "2 more could not be read" in page and "0/broken.png" in page
+
+
+def test_transparent_pictures_of_an_index_stand_on_white(tmp_path):
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    Image.new("RGBA", (64, 64), (0, 0, 0, 0)).save(tmp_path / "photos" / "clear.png")
+    Image.new("RGB", (64, 64), "white").save(tmp_path / "photos" / "white.png")
+    engine = SearchEngine.from_folder(build_index(tmp_path / "index", ["base"], tmp_path / "photos"))
+    clear, white = engine.gallery.embeds["base"]
+    np.testing.assert_array_equal(clear, white)
+    assert engine.gallery.pictures[0] == engine.gallery.pictures[1]
+    mine = engine.with_pictures([tmp_path / "photos" / "clear.png"])
+    np.testing.assert_allclose(mine.gallery.embeds["base"][0], white, atol=1e-6)
+
+
+def test_what_is_said_about_an_index_is_true_of_it(engine, photos, tmp_path):
+    folder, labels = photos
+    said = about(engine)
+    assert "emoji scenes" in said and "fine-tuned to hear no" in said and "by α" in said
+    assert "a similarity that a picture must reach" in said
+    mine = SearchEngine.from_folder(build_index(tmp_path / "a", ["my*one=base"], folder))
+    said = about(mine)
+    assert not any(
+        word in said for word in ("emoji", "HanCLIP", "steered: ", "a similarity that a picture must reach")
+    )
+    assert r"*my\*one*" in said and "12 pictures" in said and "says nothing of it" in said
+    assert "Others hear it" in intro(engine.info) and "mostly ignores" in intro(mine.info)
+    other = {"models": [{"name": "x", "source": "me/clip"}]}
+    assert "ignores" not in intro(other)
+
+
+def test_a_caption_that_a_model_does_not_read_whole_is_said(engine):
+    captions = ["a dog", "a dog " + "and a pig " * 40]
+    for choice in engine.choose(captions):
+        assert choice.cut == (2,)
+    said = "Too long for CLIP, HanCLIP, CLIP, steered: only the beginning was compared of caption 2."
+    assert said in choices_page(engine.choose(captions), captions)
+    assert "Too long" not in choices_page(engine.choose(["a dog", "no dog"]), ["a dog", "no dog"])
+    with pytest.raises(ValueError, match="caption 2 has 501 characters; at most 500 are compared"):
+        engine.choose(["a dog", "x" * 501])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda one: one.search(3), "query must be a string or a Reading, got int"),
+        (lambda one: one.search(None), "query must be a string or a Reading, got NoneType"),
+        (lambda one: one.search("a dog", without=None), "without must be a string, got NoneType"),
+        (lambda one: one.search("a dog", "CLIP"), r"models must be a list of names, such as \['CLIP'\], got 'CLIP'"),
+        (lambda one: one.search("a dog", [3]), "models must be a list of names"),
+        (lambda one: one.search("a dog", 3), "models must be a list of names"),
+        (lambda one: one.search("a dog", k="5"), "k must be a whole number, got '5'"),
+        (lambda one: one.search("a dog", k=2.5), "k must be a whole number, got 2.5"),
+        (lambda one: one.search("a dog", k=None), "k must be a whole number, got None"),
+        (lambda one: one.search("a dog", k=True), "k must be a whole number, got True"),
+        (lambda one: one.search("a dog", alpha="0.3"), "alpha must be a number from 0 to 1, got '0.3'"),
+        (lambda one: one.search("a dog", alpha=[0.3]), "alpha must be a number"),
+        (lambda one: one.choose("ab"), "captions must be a list of strings, got str"),
+        (lambda one: one.choose(["a dog", None]), "caption 2 must be a string, got NoneType"),
+        (lambda one: one.choose(["a dog", "a cat"], row="0"), "row must be a whole number, got '0'"),
+        (lambda one: one.choose(["a dog", "a cat"], row=None), "row must be a whole number, got None"),
+        (lambda one: one.over([]), "gallery must be a Gallery, got list"),
+        (lambda one: one.with_pictures("x.png"), "files must be a list"),
+        (lambda one: read_models("base"), r"models must be a list such as \['base'"),
+        (lambda one: read_models([None]), "model: None must be a string"),
+        (lambda one: build_index("x", pairs="4"), "pairs must be a whole number, got '4'"),
+    ],
+)
+def test_arguments_of_other_types_are_named(engine, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(engine)
+
+
+def test_numbers_of_numpy_will_do(engine):
+    found = engine.search("a cow without a pig", k=np.int64(3), alpha=np.float32(0.25))
+    assert len(found.found[0].hits) == 3 and found.alpha == 0.25
+    assert engine.choose(["a dog", "no dog"], row=np.int32(1), alpha=0)
+
+
+def test_a_device_that_is_not_there_is_named(folder):
+    with pytest.raises(ValueError, match="device: abacus cannot be used here"):
+        SearchEngine.from_folder(folder, "abacus")
 
 
 def test_models_as_they_are_named():

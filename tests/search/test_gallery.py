@@ -17,6 +17,7 @@ from negation_clip.search.gallery import (
     MAX_PIXELS,
     Gallery,
     delete_older,
+    load_on_white,
     open_pictures,
     shown_copy,
 )
@@ -98,13 +99,17 @@ def test_pictures_stand_upright_and_nothing_but_the_picture_is_kept():
 
 
 def test_old_files_are_deleted_and_young_ones_left(tmp_path):
-    for name in ("old", "deep/old", "deep/young"):
+    for name in ("old", "deep/old", "deep/young", "gone/old"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
         if name.endswith("old"):
             os.utime(tmp_path / name, (0, 0))
-    delete_older(tmp_path, 600)
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["young"]
+    for _ in range(2):  # what is deleted makes its folder young again
+        os.utime(tmp_path / "deep", (0, 0))
+        delete_older(tmp_path, 600)
+        if (tmp_path / "gone").exists():
+            os.utime(tmp_path / "gone", (0, 0))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["deep", "young"]
 
 
 def test_some_of_a_gallery():
@@ -112,3 +117,66 @@ def test_some_of_a_gallery():
     part = gallery.take([2, 0])
     assert (part.names, part.pictures, part.own) == (["c", "a"], [b"3", b"1"], True)
     assert part.embeds["m"].tolist() == [[4, 5], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "message"),
+    [
+        ("holiday.png", TypeError, "files must be a list of paths.*; got str"),
+        (None, TypeError, "got NoneType"),
+        (b"\x89PNG", TypeError, "got bytes"),
+        (7, TypeError, "got int"),
+        ([3], TypeError, r"files\[0\] is a int"),
+        ([("x.png", encoded("PNG")), ("x.png", "text")], TypeError, r"files\[1\] is a tuple"),
+        ([Image.new("RGB", (4, 4))], TypeError, r"files\[0\] is a Image"),
+        (["./no such picture.png"], FileNotFoundError, "no such picture.png: there is no such file"),
+        ([os.curdir], ValueError, "is no file"),
+        ([], ValueError, "choose at least one picture"),
+    ],
+)
+def test_what_are_no_pictures_is_said(files, error, message):
+    with pytest.raises(error, match=message):
+        open_pictures(files)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="devices")
+def test_a_device_is_not_read():
+    with pytest.raises(ValueError, match="zero is no file"):
+        open_pictures(["/dev/zero"])
+
+
+def test_a_gallery_is_whole():
+    with pytest.raises(ValueError, match="needs a picture"):
+        Gallery([], [], {})
+    with pytest.raises(ValueError, match="names 1 pictures, but holds 2 embeddings by 'm'"):
+        Gallery(["a"], [b"1"], {"m": np.zeros((2, 2))})
+
+
+def transparent(mode: str) -> Image.Image:
+    """Left half opaque red or dark, right half transparent above black."""
+    if mode == "P":
+        image = Image.new("P", (8, 4), 0)
+        image.putpalette([0, 0, 0, 255, 0, 0])
+        image.paste(1, (0, 0, 4, 4))
+        image.info["transparency"] = 0
+        return image
+    image = Image.new(mode, (8, 4), 0)
+    image.paste((255, 0, 0, 255) if mode == "RGBA" else (128, 255), (0, 0, 4, 4))
+    return image
+
+
+@pytest.mark.parametrize(
+    ("mode", "format"), [("RGBA", "PNG"), ("LA", "PNG"), ("P", "PNG"), ("P", "GIF"), ("RGBA", "WEBP")]
+)
+def test_transparent_pictures_stand_on_white(mode, format, tmp_path):
+    options = {"lossless": True} if format == "WEBP" else {}
+    transparent(mode).save(tmp_path / "x", format=format, **options)
+    for picture in (open_pictures([tmp_path / "x"])[1][0], load_on_white(tmp_path / "x")):
+        assert picture.mode == "RGB" and picture.getpixel((7, 2)) == (255, 255, 255)
+        assert picture.getpixel((0, 2)) == ((128,) * 3 if mode == "LA" else (255, 0, 0))
+
+
+def test_half_transparent_is_half_white():
+    buffer = io.BytesIO()
+    Image.new("RGBA", (4, 4), (0, 0, 0, 51)).save(buffer, format="PNG")
+    assert load_on_white(buffer).getpixel((1, 1)) == (204, 204, 204)  # 255 * (1 - 51 / 255)

@@ -54,7 +54,7 @@ def test_what_users_type_is_shown_as_they_typed_it_and_never_run():
         page.alert(EVIL),
         page.note(EVIL),
         page.answer(answer(hit(1, name=EVIL)), gallery()),
-        page.pictures(gallery(own=True)),
+        page.searched(gallery(own=True)),
         page.one_picture(gallery(), 1),
         page.choices([Choice(EVIL, (0.2, 0.1), (0.6, 0.4))], [EVIL, "a dog"]),
     ]
@@ -100,7 +100,8 @@ def test_messages_have_a_role_that_screen_readers_say():
 def test_own_pictures_are_told_from_those_of_the_index():
     assert "in 2 pictures, with α = 0.30." in page.answer(dataclasses.replace(answer(hit()), alpha=0.3), gallery())
     assert "in your 2 pictures." in page.answer(answer(hit()), gallery(own=True))
-    assert "in your picture." in Tree(page.pictures(gallery(("one",), own=True))).text
+    assert "in your picture." in Tree(page.searched(gallery(("one",), own=True))).text
+    assert Tree(page.searched(gallery())).text == "Searching in 2 pictures."
 
 
 def test_each_models_choice_is_marked():
@@ -109,8 +110,3 @@ def test_each_models_choice_is_marked():
     first, second = text.split("<tr>")[2:4]
     assert first.index("25%") < first.index("90% ✓") and second.index("75% ✓") < second.index("10%")
     assert text.count("✓") == 3  # and in the legend
-
-
-def test_about_an_index():
-    info = {"models": [{"name": "CLIP"}, {"name": "HanCLIP"}], "things": ["cat", "dog"]}
-    assert page.about_index(info, 8) == "**This index** holds 8 pictures, for CLIP, HanCLIP. They show: cat, dog."

@@ -68,6 +68,12 @@ def test_boxes_mean_what_they_say():
     assert edited("a no entry sign", "").sentence == "a no entry sign"
     assert edited("a dog without a cat", "").absent == ()  # what somebody has put into the box of wanted things
     assert edited("", "cats, a dog\nowls").absent == ("cats", "dog", "owls")
+    for thing in ("salt and pepper", "black or white cats", "cat holding a ball and a stick"):
+        assert edited("a table", thing).absent == (thing,)
+    reading = edited("a dog", "cats and owls, no pigs")
+    assert reading.absent == ("cats and owls", "pigs") and "put a comma between two" in reading.note
+    assert reading.sentence == "a dog without cats and owls or a pig"
+    assert edited("a dog", "cats, owls").note == ""
     assert edited("a dog", "cat, a cat, CATS, the cat").absent == ("cat",)
 
 
@@ -116,3 +122,86 @@ def test_a_denial_of_nothing_is_none(word):
 def test_a_stray_quote_pairs_with_nothing(query):
     reading = read(query, "cat")
     assert reading.absent == ("cat",) and '"' not in reading.sentence and "-" not in reading.sentence
+
+
+EMOJI = [
+    ("🐶 without 🐱", "dog without a cat"),
+    ("🐶 -🐱", "dog without a cat"),
+    ("🐶🐱, no 🐭", "dog, cat without a mouse"),
+    ("a dog without 🐱 or 🐭", "a dog without a cat or a mouse"),
+    ("🐶 without a cat", "dog without a cat"),
+    ("🚫🐱", "no cat"),
+    ("❤️ without 👶🏽", "heart without a baby"),
+    ("🐶", "dog"),
+]
+
+
+@pytest.mark.parametrize(("query", "sentence"), EMOJI)
+def test_emoji_are_read_by_their_names(query, sentence):
+    reading = read(query)
+    assert reading.sentence == sentence and "Emoji are read by their names" in reading.note
+
+
+def test_emoji_in_the_second_box_and_as_ornaments():
+    assert read("a dog", "🐱, 🐭").absent == edited("a dog", "🐱, 🐭").absent == ("cat", "mouse")
+    for query in ("kitchen without a fridge 🙂", "a dog 🙂", "a dog on a beach ✨"):
+        assert read(query).sentence == read(query.rstrip(" 🙂✨")).sentence + (
+            "" if "without" in query else query[-2:]
+        )
+        assert read(query).note == ""
+    assert read("a dog without <cat>").absent == ("cat",)
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("a dog without", "without"),
+        ("a dog without a", "without"),
+        ("a dog without !", "without"),
+        ("a room with no", "no"),
+        ("a dog but not any", "not"),
+        ("a dog that isn't", "isn't"),
+        ("dog w/o", "w/o"),
+        ("dog -", "-"),
+        ("a dog that lacks", "lacks"),
+        ("a dog without a cat and no", "no"),
+        ("without", "without"),
+    ],
+)
+def test_a_denial_of_nothing_is_said(query, word):
+    assert f"“{word}” was read, but nothing that it denies" in read(query).note
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "a dog without a cat",
+        "park -dog",
+        "a no entry sign",
+        "no doubt a dog",
+        "a dog, no doubt",
+        "nobody",
+        "comic sans",
+        "a girl with no name",
+        "believe it or not",
+        "well-",
+        "a dog",
+    ],
+)
+def test_nothing_is_said_of_a_denial_that_is_read_or_none(query):
+    assert read(query).note == ""
+
+
+def test_a_contradiction_is_said():
+    for query, without in (("cat -cat", ""), ("dogs without a dog", ""), ("a dog", "the dog"), ("🐶 no 🐶", "")):
+        assert "contradicts itself" in read(query, without).note
+    assert "“cat” is both wanted and not wanted" in edited("a dog and a cat", "cat").note
+    assert not read("a hot dog without a dog").note and not read("a dog without a black dog").note
+
+
+def test_a_reading_holds_texts():
+    with pytest.raises(TypeError, match="absent must be a tuple of strings, got 'cat'"):
+        Reading("a dog", "cat")
+    with pytest.raises(TypeError, match="present must be a string, got int"):
+        Reading(3)
+    assert Reading("a dog", ["cat"]).absent == ("cat",)
