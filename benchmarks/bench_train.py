@@ -9,13 +9,14 @@ the start is taken in a process of its own for each. `clip` is the step of trans
 OpenCLIP's manner; both train all weights on pictures
 and one caption each. HanCLIP trains LoRA adapters on pictures and three captions each. Operations are counted by
 `torch.utils.flop_counter`. What caching the features of a frozen image tower is worth, in processor time, which other
-programs disturb less, is stated beside what the operations predict: the fastest steps compared, and the median of the
-rounds.
+programs disturb less, is stated beside what the operations predict: the median of the rounds; with `--trained-steps`
+also in the trainer, where without a cache the pictures of every step are decoded and prepared as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -46,6 +47,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=int, help="by default 64 for the embedded model, 16 for the other")
     parser.add_argument(
         "--steps", type=int, default=5, help="timed steps of each variant, of which the fastest counts"
+    )
+    parser.add_argument(
+        "--trained-steps",
+        type=int,
+        default=0,
+        help="also what caching is worth in the trainer, which prepares the pictures of each step: so many steps",
     )
     parser.add_argument("--threads", type=int, help="by default as torch chooses")
     parser.add_argument("--json", default="runs/bench/train.json", help="where the figures go")
@@ -191,6 +198,54 @@ def make_step(
     return step
 
 
+def trained_step_seconds(name: str, batch_size: int, steps: int, cached: bool) -> list[float]:
+    """Processor time of the steps of a training by `HanClipTrainer` on embedded quadruplets, LoRA on text.
+
+    Args:
+        name (`str`), batch_size (`int`): as for [`make_step`].
+        steps (`int`): how many are timed, each with the reading of its batch; two more come before them.
+        cached (`bool`): whether the trainer keeps the features of the pictures, which it finds before the first step.
+
+    Returns:
+        `list[float]`: seconds.
+    """
+    import tempfile
+
+    from transformers import CLIPImageProcessorPil, CLIPProcessor, TrainerCallback
+
+    from negation_clip import HanClipModel
+    from negation_clip.data.quadruplets import load_quadruplets
+    from negation_clip.trainers.hanclip_trainer import HanClipTrainer, HanClipTrainingArguments
+    from negation_clip.trainers.lora import add_lora
+
+    ends: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            ends.append(time.process_time())
+
+    clip, tokenizer = clip_model(name)
+    side = clip.config.vision_config.image_size
+    images = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+    with tempfile.TemporaryDirectory() as folder:
+        args = HanClipTrainingArguments(
+            output_dir=folder,
+            max_steps=steps + 2,
+            per_device_train_batch_size=batch_size,
+            cache_image_features=cached,
+            learning_rate=1e-6,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        model = add_lora(HanClipModel.from_backbone(clip, similarity="poincare", **PAPER), "text")
+        data = load_quadruplets("train", size=2 * batch_size)
+        trainer = HanClipTrainer(model, args, CLIPProcessor(images, tokenizer), data, callbacks=[Clock()])
+        trainer.train()
+    return [later - earlier for earlier, later in itertools.pairwise(ends[1:])]
+
+
 def count_operations(step) -> int:
     """Floating point operations of the matrix products of one step."""
     from torch.utils.flop_counter import FlopCounterMode
@@ -262,36 +317,71 @@ def main(args: argparse.Namespace) -> list[dict]:
                 times[variant].append(time.perf_counter() - start)
                 processor_times[variant].append(time.process_time() - processor_start)
         del steps
-        print(f"\n{name}, batch of {size}, {torch.get_num_threads()} threads")
-        print(f"{'':48}{'samples/s':>10}{'against clip':>13}{'GFLOP':>9}{'peak MB':>9}")
         for variant, row in rows.items():
             row["seconds"], row["processor_seconds"] = min(times[variant]), min(processor_times[variant])
             row["samples_per_second"] = size / row["seconds"]
             row["peak_bytes"] = peak_bytes(variant, name, size, args.threads)
-            relative = ""
             if "clip" in times:
                 row["against_clip"] = min(times["clip"]) / row["seconds"]
-                relative = f"{row['against_clip']:.2f}"
-            print(
-                f"{VARIANTS[variant]:48}{row['samples_per_second']:10.1f}{relative:>13}"
-                f"{row['operations'] / 1e9:9.1f}{row['peak_bytes'] / 1e6:9.0f}",
-                flush=True,
-            )
-            results.append(row)
+        print(
+            f"\n{name}, batch of {size}, {torch.get_num_threads()} threads\n\n{format_table(rows.values())}",
+            flush=True,
+        )
+        results += rows.values()
         if {"text", "text, cached"} <= rows.keys():
-            predicted = rows["text"]["operations"] / rows["text, cached"]["operations"]
             slow, fast = (processor_times[variant] for variant in ("text", "text, cached"))
-            fastest = min(slow) / min(fast)
-            median = statistics.median(a / b for a, b in zip(slow, fast, strict=True))
-            print(
-                f"caching image features: {fastest:.2f} x ({fastest / predicted:.0%} of what the operations predict), "
-                f"median of the rounds {median:.2f} x ({median / predicted:.0%}); by operations {predicted:.2f} x"
-            )
             results.append(
-                {"model": name, "caching": fastest, "caching_median": median, "caching_predicted": predicted}
+                {
+                    "model": name,
+                    "batch_size": size,
+                    "caching": min(slow) / min(fast),
+                    "caching_median": statistics.median(a / b for a, b in zip(slow, fast, strict=True)),
+                    "caching_predicted": rows["text"]["operations"] / rows["text, cached"]["operations"],
+                }
             )
+            if args.trained_steps:
+                slow, fast = (trained_step_seconds(name, size, args.trained_steps, cached) for cached in (False, True))
+                results[-1]["caching_trained"] = statistics.median(slow) / statistics.median(fast)
+            print(f"\n{format_caching(results[-1:])}", flush=True)
     save_figures(args.json, args, results)
     return results
+
+
+def format_table(rows) -> str:
+    """Throughput and memory as a table.
+
+    Args:
+        rows: what [`main`] returns about the variants of one model.
+
+    Returns:
+        `str`: Markdown.
+    """
+    lines = ["| step | samples a second | beside CLIP's | GFLOP | peak MB |", "|---|---|---|---|---|"]
+    for row in rows:
+        relative = f"{row['against_clip']:.2f}" if "against_clip" in row else "–"
+        lines.append(
+            f"| {VARIANTS[row['variant']]} | {row['samples_per_second']:.1f} | {relative} | "
+            f"{row['operations'] / 1e9:.1f} | {row['peak_bytes'] / 1e6:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def format_caching(rows) -> str:
+    """What caching the features of a frozen image tower is worth, as a table.
+
+    Args:
+        rows: what [`main`] returns about it.
+
+    Returns:
+        `str`: Markdown.
+    """
+    lines = ["| model | batch | by operations | a step | a training |", "|---|---|---|---|---|"]
+    for row in rows:
+        predicted = row["caching_predicted"]
+        found = (row["caching_median"], row.get("caching_trained"))
+        shown = (f"{value:.2f} ({value / predicted:.0%})" if value else "–" for value in found)
+        lines.append(f"| {row['model']} | {row['batch_size']} | {predicted:.2f} | {' | '.join(shown)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

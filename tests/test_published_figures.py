@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,41 @@ def test_steering_tables(split):
     table, page = script("steering_table"), (ROOT / "docs" / "steering.md").read_text("utf-8")
     done = json.loads((RESULTS / "steering" / "measured.json").read_text("utf-8"))
     assert table.format_table(table.summarise(done, split, 1000, [0, 1, 2])) in page
+
+
+def test_what_is_said_of_the_ablation_stands_in_its_tables():
+    page = (ROOT / "docs" / "ablation.md").read_text("utf-8")
+    tables, said = page.split("<!-- ablation: begin -->")[1].split("<!-- ablation: end -->")
+    shown = set(re.findall(r"\d+\.\d+", tables))
+    # differences between two rows of the tables
+    said = said.replace("12.3 points", "").replace("12.6 points", "").replace("2.3 points", "").replace("4.5 of", "")
+    assert set(re.findall(r"\d+\.\d", said)) <= {f"{float(value):.1f}" for value in shown} | {"0.0"}
+    mcq, rsum = {}, {}
+    for name in ("full", "without-atnl", "own-negatives", "without-teacher-and-denial"):
+        for group in ("paper", "hanclip"):
+            files = sorted((RESULTS / "ablation" / group).glob(f"{name}-[0-2].json"))
+            runs = [json.loads(file.read_text("utf-8"))["measured"]["validation-500"] for file in files]
+            assert len(runs) in (0, 3)
+            if runs:
+                mcq[group, name] = sum(100 * run["mcq"]["strict"] for run in runs) / 3
+                rsum[group, name] = sum(run["negated_retrieval"]["rsum"] for run in runs) / 3
+    assert round(mcq["paper", "full"] - mcq["paper", "without-atnl"], 1) == 12.3
+    assert round(rsum["hanclip", "without-teacher-and-denial"] - rsum["hanclip", "full"], 1) == 12.6
+    assert round(mcq["hanclip", "own-negatives"] - mcq["hanclip", "full"], 1) == 2.3
+    assert round(rsum["hanclip", "full"] - rsum["hanclip", "own-negatives"], 1) == 4.5
+
+
+def test_tables_of_a_training_step(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    bench, page = script("bench_train"), (ROOT / "docs" / "scale.md").read_text("utf-8")
+    rows = json.loads((RESULTS / "train.json").read_text("utf-8"))["results"]
+    for model in bench.MODELS:
+        steps = [row for row in rows if row["model"] == model and "variant" in row]
+        assert [row["variant"] for row in steps] == list(bench.VARIANTS)
+        assert bench.format_table(steps) in page
+    names = ("embedded_64", "embedded_128", "vit-b-32_32")
+    files = [json.loads((RESULTS / f"train_cached_{name}.json").read_text("utf-8")) for name in names]
+    caching = [row for file in files for row in file["results"] if "caching" in row]
+    assert bench.format_caching(caching) in page
+    for row in caching:
+        assert row.get("caching_trained", row["caching_median"]) >= 0.8 * row["caching_predicted"]
