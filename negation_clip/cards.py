@@ -304,8 +304,8 @@ def _origin_licence(arguments: Mapping, steps: int = 9) -> str | None:
         return None
     if (own := _own_card(folder)) is not None and own.data.license:
         return own.data.license
-    earlier = _earlier_log(folder, folder.parent)
-    return _origin_licence(earlier.get("arguments") or {}, steps - 1) if earlier and steps else None
+    earlier = _earlier_log(folder, folder.parent).get("arguments")
+    return _origin_licence(earlier, steps - 1) if isinstance(earlier, Mapping) and steps else None
 
 
 def _earlier_log(*folders: Path) -> dict:
