@@ -304,7 +304,10 @@ def _origin_licence(arguments: Mapping, steps: int = 9) -> str | None:
         return None
     if (own := _own_card(folder)) is not None and own.data.license:
         return own.data.license
-    earlier = _earlier_log(folder, folder.parent).get("arguments")
+    folder = folder.resolve()
+    # Of a training's folder its models are parts; what else lies in it may come from anywhere.
+    is_part = re.fullmatch(r"model|adapter|checkpoint-\d+", folder.name)
+    earlier = _earlier_log(folder, *([folder.parent] if is_part else [])).get("arguments")
     return _origin_licence(earlier, steps - 1) if isinstance(earlier, Mapping) and steps else None
 
 

@@ -227,7 +227,10 @@ def test_what_is_trained_from_a_converted_checkpoint_inherits_its_licence(run, t
 
 
 def test_from_a_model_that_is_not_there_no_licence_is_inherited(run, tmp_path):
-    for start in ("openai/clip-vit-base-patch32", str(tmp_path / "gone"), str(run / "model")):
+    log_of(tmp_path / "other", model="base")
+    (tmp_path / "other" / "foreign").mkdir()  # of which the log beside it tells nothing
+    foreign = str(tmp_path / "other" / "foreign")
+    for start in ("openai/clip-vit-base-patch32", str(tmp_path / "gone"), str(run / "model"), foreign):
         log_of(run, data="scenes", model=start)
         with pytest.raises(ValueError, match="the licence is not known"):
             model_card(run, "someone/x")

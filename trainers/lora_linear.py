@@ -19,8 +19,8 @@ class LoraLinear(lora.Linear):
     which moves no digit, and everything is summed in peft's order.
 
     What it is not made for goes peft's way: a scale that is no power of two (alpha = 2 · rank, the default of
-    `add_lora`, makes it 2), another device, autocast, dropout, mixed dtypes, several adapters or variants of LoRA,
-    merged or disabled adapters.
+    `add_lora`, makes it 2), another device, half precision, autocast, dropout, mixed dtypes, several adapters or
+    variants of LoRA, merged or disabled adapters.
     """
 
     def forward(self, x: torch.Tensor, *args, **kwargs) -> torch.Tensor:
@@ -41,6 +41,8 @@ class LoraLinear(lora.Linear):
 
     def _plain_adapter(self, x: torch.Tensor) -> str | None:
         """The name of the one adapter that there is to add to a plain layer; `None` if it is not so simple."""
+        if x.dtype not in (torch.float32, torch.float64):  # half precision is rounded between product and sum
+            return None
         if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or self.disable_adapters or self.merged:
             return None
         names = [name for name in self.active_adapters if name in self.lora_A]
