@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -142,7 +143,8 @@ def run_space(
         index (`str` or `Path`): folder of the index, which is built if it is not there.
         models, pictures, labels (*optional*): what it is built from, see [`negation_clip.search.build_index`]; models
             may be folders.
-        rebuild (`bool`): build the index anew.
+        rebuild (`bool`): build the index anew. What an index of other pictures or models than the embedded ones is
+            built from has to be named again.
 
     Returns:
         `int`: exit status of the app.
@@ -165,6 +167,8 @@ def run_space(
             raise ValueError(f"{folder} holds an index already: name another folder (--index), or pass --rebuild")
         load_index(folder)  # what is wrong with it is said before anything is started
     else:
+        if there:
+            _refuse_other_index(folder, models, pictures)
         print(f"building the index in {folder}", flush=True)
         build_index(folder, models or EMBEDDED_MODELS, pictures, labels, overwrite=rebuild)
     app = files("negation_clip.hub_cards") / "space" / "app.py"
@@ -178,6 +182,25 @@ def run_space(
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
+
+
+def _refuse_other_index(folder: Path, models, pictures) -> None:
+    """Refuse to build the embedded index in place of one of somebody's own."""
+    from negation_clip.search import EMBEDDED_MODELS
+
+    try:
+        index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        own = not index["embedded_world"]
+        others = [model["name"] for model in index["models"]] != [model.name for model in EMBEDDED_MODELS]
+    except (ValueError, LookupError, TypeError):  # broken, which may be why it is built again
+        return
+    for is_other, given, what in ((own, pictures, "pictures"), (others, models, "model")):
+        if is_other and not given:
+            raise ValueError(
+                f"{folder} holds an index of other {what}{'s' if what == 'model' else ''} than the embedded ones: to "
+                f"build it again, name them (--{what}{'; and --labels if it had any' if what == 'pictures' else ''}), "
+                "or take another folder (--index)"
+            )
 
 
 @contextmanager

@@ -20,7 +20,8 @@ class LoraLinear(lora.Linear):
 
     What it is not made for goes peft's way: a scale that is no power of two (alpha = 2 · rank, the default of
     `add_lora`, makes it 2), another device, half precision, autocast, dropout, mixed dtypes, several adapters or
-    variants of LoRA, merged or disabled adapters.
+    variants of LoRA, merged or disabled adapters, hooks on the layers inside. Second derivatives and the transforms of
+    `torch.func` are not supported.
     """
 
     def forward(self, x: torch.Tensor, *args, **kwargs) -> torch.Tensor:
@@ -37,7 +38,12 @@ class LoraLinear(lora.Linear):
             return super().forward(x, *args, **kwargs)
         base, down, up = self.base_layer, self.lora_A[name], self.lora_B[name]
         # Twice the same x: its two gradients reach the sum over all layers one after the other, as peft's do.
-        return _LoraProduct.apply(x, x, base.weight, base.bias, down.weight, up.weight, self.scaling[name])
+        # The one for the base is made first, since what is made last has its gradient first. Views are made here, so
+        # that the result may be changed in place, as peft's may.
+        for_base, for_down = (x.reshape(-1, x.shape[-1]) for _ in range(2))
+        factors = down.weight, up.weight, self.scaling[name]
+        out = _LoraProduct.apply(for_down, for_base, base.weight, base.bias, *factors)
+        return out.view(*x.shape[:-1], out.shape[-1])
 
     def _plain_adapter(self, x: torch.Tensor) -> str | None:
         """The name of the one adapter that there is to add to a plain layer; `None` if it is not so simple."""
@@ -51,6 +57,8 @@ class LoraLinear(lora.Linear):
         if math.frexp(self.scaling[names[0]])[0] != 0.5:
             return None
         layers = (self.base_layer, self.lora_A[names[0]], self.lora_B[names[0]])
+        if any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers):  # they would not be called
+            return None
         if any(type(layer) is not nn.Linear or layer.weight.dtype != x.dtype for layer in layers):
             return None
         frozen = (self.base_layer.weight, self.base_layer.bias, layers[1].bias, layers[2].bias)
@@ -63,22 +71,20 @@ class LoraLinear(lora.Linear):
 class _LoraProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x_down, x_base, weight, bias, down, up, scale):
-        rows = x_base.reshape(-1, x_base.shape[-1])
-        out = F.linear(rows, weight, bias)
-        hidden = rows @ down.T
+        out = F.linear(x_base, weight, bias)
+        hidden = x_base @ down.T
         torch.addmm(out, hidden, up.T, alpha=scale, out=out)
-        ctx.save_for_backward(rows, hidden, weight, down, up)
-        ctx.scale, ctx.shape = scale, x_base.shape
-        return out.view(*x_base.shape[:-1], out.shape[-1])
+        ctx.save_for_backward(x_base, hidden, weight, down, up)
+        ctx.scale = scale
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
         rows, hidden, weight, down, up = ctx.saved_tensors
-        gradient = gradient.reshape(-1, gradient.shape[-1])
         to_hidden, by_down, by_base = (gradient @ up).mul_(ctx.scale), None, None
         if ctx.needs_input_grad[0]:
-            by_down, by_base = (to_hidden @ down).view(ctx.shape), (gradient @ weight).view(ctx.shape)
+            by_down, by_base = to_hidden @ down, gradient @ weight
         return by_down, by_base, None, None, to_hidden.T @ rows, (gradient.T @ hidden).mul_(ctx.scale), None
 
 

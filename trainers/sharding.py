@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from accelerate.utils.fsdp_utils import get_parameters_from_modules
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy, StateDictType
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.distributed.tensor import DTensor
 
@@ -57,7 +57,7 @@ def prepare_fsdp(plugin, model: nn.Module, device: torch.device) -> list[nn.Para
         `list[nn.Parameter]`: what stays whole, see [`scalar_parameters`].
 
     Raises:
-        ValueError: FSDP1; loading in the main process alone.
+        ValueError: FSDP1; loading in the main process alone; checkpoints in parts.
     """
     if plugin.fsdp_version != 2:
         raise ValueError("fsdp_version is 1: only FSDP2 is supported, see trainers/accelerate_configs/fsdp2.yaml")
@@ -65,6 +65,8 @@ def prepare_fsdp(plugin, model: nn.Module, device: torch.device) -> list[nn.Para
         raise ValueError(
             "fsdp_cpu_ram_efficient_loading must be false: every process looks at the model before it is cut up"
         )
+    if plugin.state_dict_type != StateDictType.FULL_STATE_DICT:
+        raise ValueError("fsdp_state_dict_type must be FULL_STATE_DICT: checkpoints hold the whole model")
     ignored = get_parameters_from_modules(plugin.ignored_modules, model, device) | set(scalar_parameters(model))
     whole = [parameter for parameter in model.parameters() if parameter in ignored]
     plugin.ignored_modules = [nn.ParameterList(whole)]

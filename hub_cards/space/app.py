@@ -196,7 +196,7 @@ def controls() -> gr.Slider:
     """The slider of α, which is not there if no model is steered. Its number may be cleared, for the model's own α."""
     slider = gr.Slider(
         0,
-        0.6,
+        max(0.6, ALPHA or 0),
         value=ALPHA or 0,
         step=0.05,
         label="α: how strongly the steered model is steered",
@@ -204,7 +204,10 @@ def controls() -> gr.Slider:
         visible=ALPHA is not None,
         min_width=300,
     )
-    slider.preprocess = partial(lambda read, value: None if value is None else read(value), slider.preprocess)
+    # One that is not shown stands for nothing: a model may have an α for each layer, or each model its own.
+    slider.preprocess = partial(
+        lambda read, value: None if value is None or ALPHA is None else read(value), slider.preprocess
+    )
     return slider
 
 

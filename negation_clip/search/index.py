@@ -226,7 +226,7 @@ def _folder(folder: Path, labels):
     """What can be read of a folder; what cannot is named and left out, as trainings leave out bad rows."""
     paths = list_images(folder)
     names = [Path(path).relative_to(folder).as_posix() for path in paths]
-    labels = _labels(labels, names)
+    labels_from, labels = labels, _labels(labels, names)
     kept, opened, copies, bad = [], [], [], {}
     for path, name in zip(paths, names, strict=True):
         try:
@@ -247,6 +247,14 @@ def _folder(folder: Path, labels):
         return kept, opened, copies, np.zeros((len(kept), 0), dtype=bool), [], bad
     things = sorted({thing for found in labels.values() for thing in found})
     shown = np.array([[thing in labels[name] for thing in things] for name in kept], dtype=bool)
+    found = shown.any(axis=0)
+    if not found.any() or found.all():
+        where = labels_from if isinstance(labels_from, str | Path) else "labels"
+        lack = f"{'in some' if found.all() else 'in no'} picture"
+        raise ValueError(
+            f"{where}: every name is {lack}; thresholds need names of both kinds. "
+            'Names that no picture shows are given under "": {"": ["horse"]}'
+        )
     return kept, opened, copies, shown, things, bad
 
 
@@ -260,7 +268,7 @@ def _labels(labels, names: Sequence[str]) -> Mapping[str, Sequence[str]] | None:
         if not path.is_file():
             raise FileNotFoundError(f"labels: there is no file {where}")
         try:
-            labels = json.loads(path.read_text(encoding="utf-8"))
+            labels = json.loads(path.read_text(encoding="utf-8-sig"))
         except ValueError as error:
             raise ValueError(f"{where} is no JSON: {error}") from error
     if not isinstance(labels, Mapping) or not all(

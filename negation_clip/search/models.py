@@ -94,8 +94,11 @@ def read_models(given: Sequence[str | SearchModel]) -> list[SearchModel]:
         if not isinstance(one, str | Path | SearchModel):
             raise TypeError(f"model: {one!r} must be a string, such as 'base' or 'mine=me/clip', or a SearchModel")
         if not isinstance(one, SearchModel):
-            name, sign, place = str(one).partition("=")
-            place, _, revision = (place if sign else name).partition("@")
+            # A folder may be called lr=0.1 or me@home.
+            name, sign, place = ("", "", str(one)) if Path(one).is_dir() else str(one).partition("=")
+            place, revision = (place if sign or not name else name), ""
+            if not Path(place).is_dir():
+                place, _, revision = place.partition("@")
             one = SearchModel(name if sign else place, place, revision or None)
         if not one.name.strip() or not one.source.strip():
             raise ValueError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from negation_clip.evaluation.query import noun_phrase
 from negation_clip.queries import MAX_CHARACTERS, NEGATION_CUES, ParsedQuery, fold, parse
 
-_SEPARATORS = re.compile(r"[,;\n]")
+_SEPARATORS = re.compile(r"[,;\n|•]|\s[/.]\s")
 _FOREIGN = "This does not look like English. It is searched as it stands: nothing in it was read as not wanted."
 _FEW = "This asks for few of something. It is searched as if it asked for none."
 _EMOJI = "[\u231a-\u23ff\u2600-\u27bf\u2b1b-\u2b59\U0001f300-\U0001f3fa\U0001f400-\U0001faff]"
@@ -19,6 +19,11 @@ _TRIMMINGS = "[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff]"
 _PROHIBITED = re.compile(rf"[🚫❌⛔]{_TRIMMINGS}*(?=\s*{_EMOJI})")
 _EMOJI_RUN = re.compile(rf"{_EMOJI}(?:\s*{_TRIMMINGS}*{_EMOJI})*{_TRIMMINGS}*")
 _ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\S)", re.IGNORECASE)
+_PLACE = re.compile(
+    r"^(?:on|in|at|with|near|under|inside|outside|beside|behind|next to|in front of)\s+(?=\S)", re.IGNORECASE
+)
+#: In a box of what is not wanted.
+_NOTHING = frozenset(("none", "nothing", "n/a", "na", "nil"))
 _BRACKETS = re.compile(r"[<>\[\]{}|*_~^]+")
 #: Words between a cue and what it denies; a query that ends with them denies nothing.
 _BETWEEN = frozenset("a an the any some and or more other of".split())
@@ -118,6 +123,9 @@ def read(query: str, without: str = "") -> Reading:
         query = query.replace('"', " ")
         parsed = parse(query)
     dangling = None if parsed.unsupported_language else _dangling(parsed)
+    if dangling and denied:  # what it denies is in the second box
+        query, dangling = _without_end(query, dangling), None
+        parsed = parse(query)
     if denied and parsed.text:
         # as one query, so that both ways of asking are read alike, politeness and all
         plain = (thing for thing in denied if not parse(thing).negated)
@@ -132,7 +140,7 @@ def read(query: str, without: str = "") -> Reading:
     if not (parsed.text or denied):
         raise ValueError("type what you are looking for, or what should not be in the picture")
     things = tuple(parsed.present) or ((parsed.kept,) if parsed.kept and not parsed.negated else ())
-    absent = _distinct([*parsed.absent, *denied])
+    absent = _distinct([*(_ARTICLE.sub("", _PLACE.sub("", thing)) for thing in parsed.absent), *denied])
     return Reading(parsed.kept, absent, things, " ".join([*notes, *_contradictions(things, absent)]))
 
 
@@ -179,19 +187,24 @@ def _checked(text: str, name: str) -> str:
 
 def _listed(text: str, split: bool = True) -> list[str]:
     """The things of a list; with `split` also those between "and" and "or", as the query parser tells them apart."""
-    things = []
-    for part in filter(None, map(fold, _SEPARATORS.split(text.replace('"', " ")))):
-        if not any(map(str.isalnum, part)):
-            part = _emoji_named(part)
+    things, parts = [], []
+    for part in _SEPARATORS.split(text.replace('"', " ")):
+        parts += [part] if any(map(str.isalnum, part)) else _SEPARATORS.split(_emoji_named(part))
+    for part in filter(None, map(fold, parts)):
         # "no cat" and "cat" mean the same in a box of what is not wanted, but "no no cat" is a double negation
         parsed = parse(part)
-        if part.lower() in NEGATION_CUES:  # a "no" of nothing
+        if part.lower() in {*NEGATION_CUES, *_NOTHING}:  # a "no" of nothing
             continue
+        if parsed.negated and parsed.kept and part.lower().startswith("no "):  # "no cats on a sofa"
+            part = part[len("no ") :].strip()
+            parsed = parse(part)
         if parsed.negated and parsed.kept:  # a thing told by what it lacks, as "a cat that isn't black": one thing
             things.append(part)
             continue
-        if split or parsed.negated:
-            things += parsed.absent or parse(f"no {part}").absent or [part]
+        denied = parse(f"no {part}")
+        # What the parser would take for wanted is a part of the thing here: "cats on a sofa".
+        if (split or parsed.negated) and not (denied.kept and not parsed.negated):
+            things += parsed.absent or denied.absent or [part]
         else:
             things.append(_ARTICLE.sub("", part))
     return things
@@ -233,6 +246,13 @@ def _dangling(parsed: ParsedQuery) -> str | None:
     end = words[max(cue.end, cue.phrase[1]) :].lower().split() if cue.phrase[1] <= len(words) else []
     word = words[: cue.end].rpartition(" ")[2] if " " not in cue.text else cue.text  # "isn't", and not its "n't"
     return word if _BETWEEN.issuperset(end) else None
+
+
+def _without_end(query: str, cue: str) -> str:
+    """A query without the cue that it ends with, and the words around that cue."""
+    between = "|".join(sorted(_BETWEEN))
+    query = re.sub(rf"(?:^|\s){re.escape(cue)}(?:\s+(?:{between}))*[\s.!?…]*$", "", query, flags=re.IGNORECASE)
+    return re.sub(r"\s+(?:with|has|have|having|but|and)$", "", query.rstrip(" ,;"), flags=re.IGNORECASE)
 
 
 def _contradictions(things: Sequence[str], absent: Sequence[str]) -> list[str]:

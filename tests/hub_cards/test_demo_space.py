@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 
 from negation_clip import cli, spaces
 from negation_clip.data.scenes import make_scene
-from negation_clip.search import build_index
+from negation_clip.search import EMBEDDED_MODELS, build_index
 from negation_clip.search.gallery import MAX_BYTES
 from negation_clip.spaces import build_space, push_space, run_space
 
@@ -99,6 +99,28 @@ def test_running_needs_gradio_and_an_index_that_is_what_was_asked_for(tmp_path, 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert cli.main(["space", "run", "--index", str(tmp_path)]) == 1
     assert "pip install 'negation-clip[demo]'" in capsys.readouterr().err
+
+
+def test_an_index_of_ones_own_is_not_rebuilt_into_the_embedded_one(tmp_path, monkeypatch):
+    built, names = [], [model.name for model in EMBEDDED_MODELS]
+    monkeypatch.setattr("negation_clip.search.build_index", lambda *given, **_: built.append(given))
+    monkeypatch.setattr("negation_clip.spaces.subprocess.call", lambda *_, **__: 0)
+
+    def there(embedded_world, models):
+        index = {"embedded_world": embedded_world, "models": [{"name": name} for name in models]}
+        (tmp_path / "index.json").write_text(json.dumps(index))
+
+    there(False, ["mine"])
+    for given, wanted, option in ({}, "pictures", "pictures"), ({"pictures": "photos"}, "models", "model"):
+        with pytest.raises(ValueError, match=rf"holds an index of other {wanted} .*--{option}"):
+            run_space(tmp_path, **given, rebuild=True)
+    assert not built
+    run_space(tmp_path, ["mine=base"], "photos", rebuild=True)
+    there(True, names)
+    run_space(tmp_path, rebuild=True)
+    (tmp_path / "index.json").write_text("{")
+    run_space(tmp_path, rebuild=True)
+    assert [given[1:3] for given in built] == [(["mine=base"], "photos"), *[(EMBEDDED_MODELS, None)] * 2]
 
 
 def test_published_figures_are_those_that_were_measured():

@@ -347,7 +347,9 @@ def test_labels_and_pictures_that_cannot_be_used_are_named(photos, tmp_path):
     refused("must be an object of lists of names", labels={"0/0.jpg": "dog"})
     (tmp_path / "bad.json").write_text("{")
     refused("bad.json is no JSON", labels=tmp_path / "bad.json")
-    refused("things that none shows", labels={name: value for name, value in labels.items() if name})
+    refused("labels: every name is in some picture", labels={name: value for name, value in labels.items() if name})
+    nowhere = {name: [] for name in labels} | {"": ["horse"]}
+    refused("labels: every name is in no picture", labels=nowhere)
     refused(
         "1 entries are of no picture in the folder, such as '0/00.jpg'; is it '0/0.jpg'?",
         labels=labels | {"0/00.jpg": []},
@@ -369,6 +371,27 @@ def test_labels_and_pictures_that_cannot_be_used_are_named(photos, tmp_path):
         with pytest.raises(ValueError, match="give a list of queries"):
             build_index(tmp_path / "x", ["base"], examples=examples, pairs=1)
     assert not (tmp_path / "x").exists()
+
+
+def test_labels_may_begin_with_a_byte_order_mark(photos, tmp_path):
+    folder, labels = photos
+    (tmp_path / "labels.json").write_text(json.dumps(labels), encoding="utf-8-sig")
+    built = build_index(tmp_path / "b", ["base"], folder, tmp_path / "labels.json")
+    assert load_index(built)[2]["thresholds"]
+
+
+def test_a_model_folder_may_have_the_signs_of_the_notation_in_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lr=0.1", "me@home"):
+        (tmp_path / name / "model").mkdir(parents=True)
+    models = read_models(["lr=0.1/model", "mine=me@home/model", "x=me/clip@abc", "me/clip@abc", "me@home/model"])
+    assert [(model.name, model.source, model.revision) for model in models] == [
+        ("lr=0.1/model", "lr=0.1/model", None),
+        ("mine", "me@home/model", None),
+        ("x", "me/clip", "abc"),
+        ("me/clip", "me/clip", "abc"),
+        ("me@home/model", "me@home/model", None),
+    ]
 
 
 def test_bad_pictures_are_left_out_and_named(photos, tmp_path, caplog):

@@ -113,6 +113,43 @@ def test_a_thing_told_by_what_it_lacks_is_one_thing(thing):
     assert edited("a dog", thing).absent == (thing,)
 
 
+@pytest.mark.parametrize(
+    ("box", "absent"),
+    [
+        ("cat / bird", ("cat", "bird")),
+        ("cat|bird", ("cat", "bird")),
+        ("cat • bird . fish", ("cat", "bird", "fish")),
+        ("cats on a sofa", ("cats on a sofa",)),
+        ("no cats on a sofa, bird", ("cats on a sofa", "bird")),
+        ("a cat with a hat", ("cat with a hat",)),
+        ("🐱🐦", ("cat", "bird")),
+        ("🐱🐦, a fish", ("cat", "bird", "fish")),
+    ],
+)
+def test_nothing_in_the_second_box_is_lost(box, absent):
+    reading = read("a dog", box)
+    assert (reading.present, reading.absent, reading.note) == ("a dog", absent, "")
+
+
+@pytest.mark.parametrize("query", ["a dog without", "a dog with no", "a dog not", "a dog without a", "a dog -"])
+def test_a_query_that_ends_with_a_cue_goes_on_in_the_second_box(query):
+    reading = read(query, "cat")
+    assert (reading.sentence, reading.note) == ("a dog without a cat", "")
+
+
+@pytest.mark.parametrize(
+    ("query", "absent"),
+    [("a dog not on a beach", "beach"), ("a dog never with a cat", "cat"), ("a cat, not on it", "it")],
+)
+def test_a_place_that_is_denied_is_named_without_its_preposition(query, absent):
+    assert read(query).absent == (absent,)
+
+
+@pytest.mark.parametrize("nothing", ["none", "Nothing", "n/a", "none, nil"])
+def test_a_second_box_that_says_nothing_is_empty(nothing):
+    assert read("a dog without a cat", nothing) == read("a dog without a cat")
+
+
 @pytest.mark.parametrize("word", ["no", "not", "without", "No"])
 def test_a_denial_of_nothing_is_none(word):
     assert read("a dog", word).sentence == edited("a dog", word).sentence == "a dog"

@@ -142,7 +142,11 @@ def test_half_precision_is_of_the_towers(monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"fsdp_version": 1}, "only FSDP2"), ({"cpu_ram_efficient_loading": True}, "must be false")],
+    [
+        ({"fsdp_version": 1}, "only FSDP2"),
+        ({"cpu_ram_efficient_loading": True}, "must be false"),
+        ({"state_dict_type": "SHARDED_STATE_DICT"}, "fsdp_state_dict_type must be FULL_STATE_DICT"),
+    ],
 )
 def test_other_kinds_of_fsdp_are_refused(monkeypatch, options, said):
     if options.get("fsdp_version") == 1:

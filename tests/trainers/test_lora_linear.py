@@ -130,6 +130,38 @@ def test_autocast_merged_and_disabled_adapters_go_pefts_way(calls):
     assert len(calls) == 1
 
 
+def test_half_precision_goes_pefts_way(calls):
+    theirs, ours = layers(dtype=torch.bfloat16)
+    x = torch.randn(4, 10, dtype=torch.bfloat16)
+    assert torch.equal(ours(x), theirs(x)) and not calls
+
+
+@pytest.mark.parametrize("name", ["base_layer", "lora_A", "lora_B"])
+def test_hooks_on_the_layers_inside_are_called(calls, name):
+    _, ours = layers()
+    layer = getattr(ours.base_model.model[0], name)
+    seen = []
+    inside = layer if isinstance(layer, nn.Linear) else layer["default"]
+    handle = inside.register_forward_hook(lambda *_: seen.append(1))
+    ours(torch.randn(4, 10))
+    assert seen and not calls
+    handle.remove()
+    ours(torch.randn(4, 10))
+    assert len(seen) == 1 and len(calls) == 1
+
+
+@pytest.mark.parametrize("rows", [(4,), (2, 3)])
+def test_the_result_may_be_changed_in_place(calls, rows):
+    x, found = torch.randn(*rows, 10, dtype=torch.float64), []
+    for model in layers(dtype=torch.float64):
+        output = model(x)
+        output += 1
+        output.sin().sum().backward()
+        found.append([p.grad for p in model.parameters() if p.requires_grad])
+    assert len(calls) == 1 and len(found[0]) == 2
+    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
+
+
 def test_two_adapters_go_pefts_way(calls):
     theirs, ours = layers()
     for model in (theirs, ours):
