@@ -191,9 +191,15 @@ def main(args: argparse.Namespace) -> list[dict]:
         `speedup_over_context`, over the published way with padding to the context; `overhead`, the median over batches
         of the time over that of the same batch through the plain model, less 1; and `difference`, the
         largest between the embeddings of both ways, over their mean norm.
+
+    Raises:
+        ValueError: a number below 1.
     """
     import torch
 
+    for name in ("queries", "batch_size", "repeats"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(args, name)}")
     if args.threads:
         torch.set_num_threads(args.threads)
     rows = [row for name in args.models for row in measure(name, args)]

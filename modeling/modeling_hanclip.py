@@ -145,7 +145,11 @@ class HanClipPreTrainedModel(PreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = ("image", "text")
     supports_gradient_checkpointing = True
+    # There is no attention in it but the backbone's, which says so itself if it lacks one of these.
     _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
     # Half-precision scalars are too coarse: ln 100 in bfloat16 is 4.594, and a step of the optimizer is lost in it.
     _keep_in_fp32_modules_strict = ["geometry"]
 

@@ -121,8 +121,15 @@ class SteeringPass:
         return hidden.index_put((rows, positions), steered)
 
 
-class SteeredLayerMixin:
-    """A layer of a text tower that takes a [`SteeringPass`] as `steering`. Weights and their names are the layer's."""
+class LayerMixin:
+    """Put in front of a layer's class, of which it leaves the weights and their names alone."""
+
+    def __reduce_ex__(self, protocol):
+        return _new_layer, (self.mixin_class, self.plain_class), self.__dict__
+
+
+class SteeredLayerMixin(LayerMixin):
+    """A layer of a text tower that takes a [`SteeringPass`] as `steering`."""
 
     def forward(self, *args, steering: SteeringPass | None = None, **kwargs):
         output = super().forward(*args, **kwargs)
@@ -132,17 +139,22 @@ class SteeredLayerMixin:
             return (steering(self.steering_layer, output[0]), *output[1:])
         return steering(self.steering_layer, output)
 
-    def __reduce_ex__(self, protocol):
-        return _new_steered_layer, (self.plain_class,), self.__dict__
+
+class ImageLayerMixin(LayerMixin):
+    """A layer of an image tower, to which a dual encoder hands `steering` down too: not every attention takes it."""
+
+    def forward(self, *args, steering: SteeringPass | None = None, **kwargs):
+        return super().forward(*args, **kwargs)
 
 
 @functools.cache
-def _steered_class(plain: type) -> type:
-    return type(plain.__name__, (SteeredLayerMixin, plain), {"__module__": plain.__module__, "plain_class": plain})
+def _layer_class(mixin: type, plain: type) -> type:
+    names = {"__module__": plain.__module__, "mixin_class": mixin, "plain_class": plain}
+    return type(plain.__name__, (mixin, plain), names)
 
 
-def _new_steered_layer(plain: type) -> nn.Module:
-    cls = _steered_class(plain)
+def _new_layer(mixin: type, plain: type) -> nn.Module:
+    cls = _layer_class(mixin, plain)
     return cls.__new__(cls)
 
 
@@ -247,7 +259,9 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
             )
         for index, layer in enumerate(layers):
             layer.steering_layer = index
-            layer.__class__ = _steered_class(type(layer))
+            layer.__class__ = _layer_class(SteeredLayerMixin, type(layer))
+        for layer in self._tower("vision_model").encoder.layers:
+            layer.__class__ = _layer_class(ImageLayerMixin, type(layer))
         self.steering = SteeringState(config)
         self.post_init()
 
@@ -288,10 +302,18 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         if backbone.config.model_type == SteeredClipConfig.model_type:
             raise TypeError("`backbone` is steered already: change it with `set_steering`")
         attention = backbone.config._attn_implementation  # a new config around it forgets it
-        config = SteeredClipConfig(backbone_config=copy.deepcopy(backbone.config))
+        try:
+            config = SteeredClipConfig(backbone_config=copy.deepcopy(backbone.config))
+        except StrictDataclassError as error:  # no ValueError
+            raise ValueError(str(error)) from error
         config.backbone_config.__dict__.pop("auto_map", None)  # names code of its own repository
         model = cls._from_config(config, attn_implementation=attention)
         weights = {name: tensor.detach().clone() for name, tensor in backbone.state_dict().items()}
+        if foreign := sorted(weights.keys() - model.backbone.state_dict().keys()):
+            raise ValueError(
+                f"`backbone` holds weights that its configuration does not tell of, such as {foreign[0]!r}: if they "
+                "are those of an adapter, merge it first (`merge_and_unload`)"
+            )
         model.backbone.load_state_dict(weights, assign=True)  # each in its own dtype
         model.set_steering(directions=directions, probe=probe, **options)
         return model.to(backbone.device).eval()
@@ -323,7 +345,7 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         checked = copy.deepcopy(self.config)
         try:
             for name, value in options.items():
-                setattr(checked, name, _plain(value))
+                setattr(checked, name, plain_value(value))
             checked.validate()
         except StrictDataclassError as error:  # no ValueError
             raise ValueError(str(error)) from error
@@ -359,9 +381,13 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         """The backbone's logarithm of the scale of its logits."""
         return self.backbone.logit_scale
 
-    def _text_tower(self) -> nn.Module:
+    def _tower(self, name: str) -> nn.Module:
         dual = self.backbone.backbone if isinstance(self.backbone, HanClipModel) else self.backbone
-        return getattr(dual.text_model, "text_model", dual.text_model)
+        tower = getattr(dual, name)
+        return getattr(tower, name, tower)
+
+    def _text_tower(self) -> nn.Module:
+        return self._tower("text_model")
 
     def _text_layers(self) -> nn.ModuleList:
         return self._text_tower().encoder.layers
@@ -476,7 +502,11 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
                 "`query_directions`, or encode texts with `negation_clip.Encoder`, which makes them"
             )
         if steer_mask is not None:
-            steering.mask = torch.as_tensor(steer_mask)
+            try:
+                steering.mask = torch.as_tensor(steer_mask)
+            except (TypeError, ValueError, RuntimeError) as error:
+                text = f"`steer_mask` must be bool, one value per text, got {type(steer_mask).__name__} ({error})"
+                raise ValueError(text) from error
             if steering.mask.dtype != torch.bool or steering.mask.shape != steering.positions.shape:
                 raise ValueError(
                     f"`steer_mask` must be bool of shape ({len(steering.positions)},), one value per text, got "
@@ -605,7 +635,7 @@ class SteeredClipModel(SteeredClipPreTrainedModel):
         """
         text_kwargs = {} if position_ids is None else {"position_ids": position_ids}
         steering = self._steering_pass(input_ids, attention_mask, steer_mask, steer_directions, **text_kwargs)
-        # The image tower hands the argument down as well; no layer of it reads it.
+        # The image tower is handed the argument as well; its layers drop it.
         return self.backbone(
             input_ids=input_ids,
             pixel_values=pixel_values,
@@ -636,16 +666,19 @@ def _unit(rows: torch.Tensor) -> torch.Tensor:
     return F.normalize(rows / rows.abs().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny), dim=-1)
 
 
-def _plain(value):
+def plain_value(value):
     """Numbers and lists of a configuration from those of NumPy and torch, tuples and ranges."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple, range)) else value
+    return [plain_value(entry) for entry in value] if isinstance(value, (list, tuple, range)) else value
 
 
 def _checked(name: str, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     try:
-        value = torch.as_tensor(value).float()
+        value = torch.as_tensor(value)
+        if value.is_complex():
+            raise TypeError("of complex numbers")
+        value = value.float()
     except (TypeError, ValueError, RuntimeError) as error:
         text = f"`{name}` must be a tensor of shape {tuple(shape)}, got {type(value).__name__} ({error})"
         raise ValueError(text) from error
@@ -661,4 +694,4 @@ def _checked(name: str, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Te
 # The pipeline looks for this auto class, everything else for AutoModel.
 SteeredClipModel.register_for_auto_class("AutoModelForZeroShotImageClassification")
 
-__all__ = ["POOLED_TOKEN", "SteeredClipModel", "SteeredClipPreTrainedModel", "SteeringPass", "steer"]
+__all__ = ["POOLED_TOKEN", "SteeredClipModel", "SteeredClipPreTrainedModel", "SteeringPass", "plain_value", "steer"]

@@ -176,7 +176,7 @@ class ChatClient:
         try:
             answer = self._client.chat_completion(messages, model=self.model, extra_body=dict(parameters))
             choice = answer.choices[0]
-            text, served, reason = choice.message.content or "", answer.model, choice.finish_reason
+            text, served, reason = _text(choice.message.content), answer.model, choice.finish_reason
         except OfflineModeIsEnabled:
             raise OSError("HF_HUB_OFFLINE is set, which forbids all requests: unset it to ask an endpoint") from None
         except HfHubHTTPError as error:
@@ -198,6 +198,21 @@ class ChatClient:
             if len(secret) >= shortest:
                 text = text.replace(secret, "***")
         return text
+
+
+def _text(content) -> str:
+    """A message's content as text: some servers give its parts, and a model's bytes may end within a character.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if isinstance(content, list):
+        content = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        content = "".join(content) if all(isinstance(part, str) for part in content) else content
+    if not isinstance(content, str | None):
+        raise ValueError(f"a message whose content is no text: {content!r:.80}")
+    # Half of a surrogate pair can be neither kept nor written.
+    return (content or "").encode("utf-8", "replace").decode()
 
 
 class _ForNow(Exception):

@@ -394,7 +394,8 @@ def make_parser() -> argparse.ArgumentParser:
     push.add_argument("--private", action="store_true", help="make a new repository private")
     push.add_argument("--dry-run", action="store_true", help="only list what would go")
     push.add_argument("--results", action="append", metavar="FILE", help="results.json of evaluate; may repeat")
-    push.add_argument("--licence", help="identifier of the Hub, such as mit; that of the backbone by default")
+    text = "identifier of the Hub, such as mit, or several with commas; that of the backbone by default"
+    push.add_argument("--licence", help=text)
     push.add_argument("--base-model", metavar="ID", help="Hub id of the backbone")
     push.add_argument("--message", help="of the commit")
     push.add_argument("--revision", help="branch")

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+_TITLE = "negation-clip"
 # Limits of the Hub, in characters
 _DESCRIPTION, _NOTE = 150, 500
 _KINDS = {"": "model", "datasets": "dataset", "spaces": "space"}
@@ -28,14 +29,15 @@ def collection_text(cards: Mapping[tuple[str, str], Mapping]) -> dict:
             `"space"`.
 
     Returns:
-        `dict`: `title`; `description`, of 150 characters at most: what is in it, and the licences; `notes`, for each
-        key of `cards` a text of 500 characters at most, or `None`. A model's note has its licence, its backbone, and
-        the figures that its `model-index` states, as many as fit; no figure comes from anywhere else.
+        `dict`: `title`, the same for all members, so that a later call finds the collection; `description`, of 150
+        characters at most: what is in it, and the licences; `notes`, for each key of `cards` a text of 500 characters
+        at most, or `None`. A model's note has its licence, its backbone, and the figures that its `model-index`
+        states, as many as fit; no figure comes from anywhere else.
 
     Example:
         >>> text = collection_text({("model", "me/x"): {"license": "mit", "tags": ["hanclip"]}})
         >>> text["title"], text["description"]
-        ('negation-clip: HanCLIP', '1 model (HanCLIP). Licences: mit.')
+        ('negation-clip', '1 model (HanCLIP). Licences: mit.')
     """
     tags = {tag for (kind, _), data in cards.items() if kind == "model" for tag in _texts(data.get("tags"))}
     families = [name for tag, name in _FAMILIES.items() if tag in tags]
@@ -46,7 +48,7 @@ def collection_text(cards: Mapping[tuple[str, str], Mapping]) -> dict:
     licences = sorted({one for data in cards.values() for one in _texts(data.get("license"))})
     sentences = [f"{', '.join(parts)}.", f"Licences: {', '.join(licences)}." if licences else ""]
     return {
-        "title": "negation-clip" + (f": {', '.join(families)}" if families else ""),
+        "title": _TITLE,
         "description": _fitting(sentences, _DESCRIPTION, " "),
         "notes": {key: _note(key[0], data) for key, data in cards.items()},
     }
@@ -71,7 +73,7 @@ def push_collection(
         repos (sequence of `str`): what goes in: `"owner/name"` for a model, `"datasets/owner/name"`,
             `"spaces/owner/name"`. All of them must be on the Hub, each with its card.
         title, description (`str`, *optional*): instead of those by [`collection_text`].
-        private (`bool`): make a new collection private.
+        private (`bool`): make a new collection private; one that is there must not be public then.
         dry_run (`bool`): read the cards, and change nothing.
         token (`str`, *optional*): access token; that of `hf auth login` or `HF_TOKEN` by default.
 
@@ -80,11 +82,12 @@ def push_collection(
 
     Raises:
         ValueError: an id of another form; a repository that is not there or has no readable card; a description that
-            is too long.
-        huggingface_hub.errors.HfHubHTTPError: refused by the Hub; it says how to log in where that is why.
+            is too long; a public collection that was to be private.
+        ConnectionError: the Hub cannot be reached.
+        huggingface_hub.errors.HfHubHTTPError: refused by the Hub, such as a title that is too long; it says how to
+            log in where that is why.
     """
-    from .hub import check_token
-    from .spaces import saying_how_to_log_in
+    from .hub import check_token, saying_how_to_log_in
 
     if not re.fullmatch(r"[\w.-]+", namespace):
         raise ValueError(f"namespace must be a user or an organisation, got {namespace!r}")
@@ -101,10 +104,11 @@ def push_collection(
     from negation_clip import __version__
 
     api = HfApi(token=token, library_name="negation-clip", library_version=__version__)
-    cards = {member: _metadata(api, *member) for member in members}
+    with saying_how_to_log_in():
+        cards = {member: _metadata(api, *member) for member in members}
     text = collection_text(cards)
     found = {
-        "title": title or text["title"],
+        "title": text["title"] if title is None else " ".join(title.split()),
         "description": text["description"] if description is None else description,
         "items": [{"id": name, "type": kind, "note": text["notes"][kind, name]} for kind, name in members],
         "url": None,
@@ -121,6 +125,11 @@ def _send(api, namespace: str, found: dict, cards: Mapping, counted: bool, priva
     there = api.create_collection(
         found["title"], namespace=namespace, description=found["description"], private=private, exists_ok=True
     )
+    if private and there.private is False:
+        raise ValueError(
+            f"the collection {found['title']!r} is on the Hub already, and public, so nothing was changed: make it "
+            "private there, or leave out that it is to be private"
+        )
     held = {(item.item_type, item.item_id): item for item in there.items}
     if counted:  # of all that is in it then
         others = [key for key in held if key[0] in _CALLED and key not in cards]

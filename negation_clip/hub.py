@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -29,15 +30,17 @@ _PROCESSOR = (
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _RUN = ("results.json", "*.png")
+_LICENCE = re.compile(r"(?:[\w-]+[-_.])?(?:licen[cs]e|copying|notice)(?:[-_.][\w-]+)*(?:\.md|\.txt)?", re.I)
 _TOKEN = re.compile(
     r"\b(?:hf|api_org|gh[pousr]|github_pat|glpat|xox[abprs])[_-][A-Za-z0-9_-]{20,}|\bsk-[A-Za-z0-9_-]{20,}"
     r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}"
 )
 _SECRET_KEY = re.compile(r"(?:^|_)(?:token|password|secret|api_?key|credential)s?$", re.I)
-# At least two parts, and neither the rest of a URL nor of a relative path; `~` and file URLs; Windows drives.
+# At least two parts, and neither the rest of a URL nor of a relative path; `~` and file URLs; drives and shares.
 _ABSOLUTE = re.compile(
-    r"(?:file://|(?<![\w.:/~\\-])~?)/[\w.@+-]+(?:/[^\s\"',:;()<>`|]+)+/?|(?<![\w/])~/[^\s\"',:;()<>`|]+"
-    r"|\b[A-Za-z]:[\\/][^\s\"']+"
+    r"(?:file://|(?<![\w./~\\-])~?)/[\w.@+-]+(?:/[^\s\"',:;()<>`|]+)+/?"
+    r"|(?<![\w/])~(?:[A-Za-z_][\w.-]*)?/[^\s\"',:;()<>`|]+"
+    r"|\b[A-Za-z]:[\\/][^\s\"']+|(?<![\w\\])\\\\[\w.-]+\\[^\s\"']+"
 )
 _TEXT = (".json", ".md", ".py", ".txt")
 # Too large to be read line by line, and made of nothing but vocabulary.
@@ -144,14 +147,69 @@ def check_token(token: str | None) -> None:
     """Refuse what cannot be sent as an access token; the error does not show it, which that of the client would.
 
     Args:
-        token (`str`, *optional*): the token.
+        token (`str`, *optional*): the token; that of `hf auth login` or `HF_TOKEN` by default, if there is one.
 
     Raises:
         ValueError: it is empty, or holds spaces, line ends or characters beyond ASCII.
     """
+    from huggingface_hub import get_token
+
+    token = get_token() if token is None else token
     if token is not None and not re.fullmatch(r"[!-~]+", token):
         what = "holds spaces, line ends or characters beyond ASCII" if token else "is empty"
         raise ValueError(f"the access token {what}: copy it anew, or leave it out and log in by `hf auth login`")
+
+
+@contextmanager
+def saying_how_to_log_in() -> Iterator[None]:
+    """Adds what to do to the error of the Hub if it does not know who is asking, or what the token may.
+
+    Raises:
+        ConnectionError: in place of the HTTP client's own errors, if the Hub cannot be reached or breaks off.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        yield
+    except HfHubHTTPError as error:
+        if error.response.status_code in (401, 403):
+            error.append_to_message("\nLog in by `hf auth login`, with a token that may write there.")
+        raise
+    except Exception as error:
+        # by name, since the client's library has changed its own
+        if not any(kind.__name__ == "TransportError" for kind in type(error).__mro__):
+            raise
+        raise ConnectionError(
+            f"the Hub at {constants.ENDPOINT} cannot be reached, or broke off: {error}. Nothing has to be undone: "
+            "repeat the same when it answers"
+        ) from error
+
+
+def make_repo(api, repo_id: str, private: bool | None, **options) -> str:
+    """Make a repository on the Hub, unless it is there already.
+
+    Args:
+        api (`huggingface_hub.HfApi`): the client.
+        repo_id (`str`): `"owner/name"`.
+        private (`bool`, *optional*): of a new one; the owner's default otherwise. `True` is asked of one that is
+            there, too.
+        options: see `HfApi.create_repo`.
+
+    Returns:
+        `str`: `"owner/name"`.
+
+    Raises:
+        ValueError: it is to be private, but is there and public. Nothing was sent.
+        huggingface_hub.errors.HfHubHTTPError: refused by the Hub.
+    """
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True, **options).repo_id
+    if private and api.repo_info(repo_id, repo_type=options.get("repo_type")).private is False:
+        raise ValueError(
+            f"{repo_id} is on the Hub already, and public, so nothing was sent: make it private in its settings, or "
+            "leave out that it is to be private"
+        )
+    return repo_id
 
 
 def is_hub_id(text: str) -> bool:
@@ -180,7 +238,7 @@ def read_object(path: Path) -> dict:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of brackets in brackets
         raise ValueError(f"{path} is no JSON file: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object, but a {type(content).__name__}")
@@ -198,15 +256,16 @@ def plan_push(
     """Choose and check what a push would send; sends nothing and needs no network.
 
     Goes along: weights as safetensors, configuration, processor, tokenizer, the code that `auto_map` names, the card,
-    `results.json`, and plots. Paths of this machine are taken out of configurations and results.
+    a text of the licence, `results.json`, and plots. Paths of this machine are taken out of configurations and
+    results.
 
     Args:
         source (`str` or `Path`): see [`find_model`].
         repo_id (`str`): `"owner/name"` on the Hub.
         form (`str`, *optional*): see [`find_model`].
         results (sequence of `str` or `Path`): result files for the card, beside a `results.json` in `source`.
-        licence (`str`, *optional*): identifier of the Hub, such as `"mit"`; that of the backbone or checkpoint by
-            default, where it is known.
+        licence (`str`, *optional*): identifier of the Hub, such as `"mit"`, or several with commas between them; that
+            of the backbone or checkpoint by default, where it is known.
         base_model (`str`, *optional*): Hub id of the backbone, for the card.
 
     Returns:
@@ -222,7 +281,7 @@ def plan_push(
     root = Path(source).resolve()
     plan = Plan(repo_id, form)
     names = (*(_WEIGHTS + ("config.json",) if form == "merged" else _ADAPTER), *_PROCESSOR)
-    for path in _matching(folder, names):
+    for path in (*_matching(folder, names), *licence_files(folder)):
         plan.files[path.name] = path
     for path in _matching(Path(source), _RUN):
         plan.files.setdefault(path.name, path)
@@ -236,11 +295,14 @@ def plan_push(
         needed = read_object(index).get("weight_map")
         if not isinstance(needed, dict) or not needed:
             raise ValueError(f"{index} names no shards: it has no weight_map")
+        if not all(isinstance(shard, str) for shard in needed.values()):
+            raise ValueError(f"{index}: weight_map must name a file for each tensor")
         needed = set(needed.values())
         if lacking := sorted(needed - set(weights)):
             raise FileNotFoundError(f"{folder / lacking[0]} is missing, which {index.name} names")
     for name in weights:
-        _check_weights(folder / name)
+        metadata = _check_weights(folder / name)
+        _check_lines(f"the metadata of {name}", json.dumps(metadata, indent=1, ensure_ascii=False))
     if form == "merged":
         for kind, known in (("tokenizer", _TOKENIZERS), ("processor", _PROCESSORS)):
             if not any(name in plan.files for name in known):
@@ -287,7 +349,7 @@ def push(
     Args:
         source, repo_id, form, results, licence, base_model: see [`plan_push`].
         private (`bool`, *optional*): make a new repository private; the owner's default otherwise. One that is there
-            keeps what it has.
+            keeps what it has, and must not be public then.
         dry_run (`bool`): only list what would go.
         message (`str`, *optional*): of the commit.
         revision (`str`, *optional*): branch; `main` by default.
@@ -298,11 +360,15 @@ def push(
         `Plan`: what went, with `url`.
 
     Raises:
-        ValueError: see [`plan_push`]; a card that could not be made, unless `dry_run`; see [`check_token`].
+        ValueError: see [`plan_push`]; a card that could not be made, unless `dry_run`; see [`check_token`] and
+            [`make_repo`].
         FileNotFoundError: see [`plan_push`].
-        huggingface_hub.errors.HfHubHTTPError: refused by the Hub.
+        ConnectionError: the Hub cannot be reached.
+        huggingface_hub.errors.HfHubHTTPError: refused by the Hub; it says how to log in where that is why.
     """
     check_token(token)
+    if revision is not None and not revision.strip():
+        raise ValueError("the revision must be the name of a branch; leave it out for main")
     plan = plan_push(source, repo_id, form, results, licence, base_model)
     _check_texts(plan, token)
     if dry_run:
@@ -314,24 +380,25 @@ def push(
     from negation_clip import __version__
 
     api = HfApi(token=token, library_name="negation-clip", library_version=__version__)
-    api.create_repo(repo_id, private=private, exist_ok=True)
-    if revision not in (None, "main"):
-        api.create_branch(repo_id, branch=revision, exist_ok=True)
     operations: list = [
         CommitOperationAdd(name, content if isinstance(content, bytes) else str(content))
         for name, content in plan.files.items()
     ]
-    operations += [
-        CommitOperationDelete(name)
-        for name in api.list_repo_files(repo_id, revision=revision)
-        if name not in plan.files and _is_ours(name)
-    ]
-    commit = api.create_commit(
-        repo_id,
-        operations,
-        revision=revision,
-        commit_message=message or f"negation-clip {__version__}: {plan.form} model",
-    )
+    with saying_how_to_log_in():
+        make_repo(api, repo_id, private)
+        if revision not in (None, "main"):
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        operations += [
+            CommitOperationDelete(name)
+            for name in api.list_repo_files(repo_id, revision=revision)
+            if name not in plan.files and _is_ours(name)
+        ]
+        commit = api.create_commit(
+            repo_id,
+            operations,
+            revision=revision,
+            commit_message=message or f"negation-clip {__version__}: {plan.form} model",
+        )
     plan.url = commit.commit_url
     return plan
 
@@ -364,39 +431,66 @@ def _matching(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
         yield from sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
+def licence_files(folder: Path) -> list[Path]:
+    """The texts of licences, such as `LICENSE` or `NOTICE.txt`, in a folder.
+
+    Args:
+        folder (`Path`): the folder.
+
+    Returns:
+        `list[Path]`: by name.
+    """
+    return sorted(path for path in folder.iterdir() if _LICENCE.fullmatch(path.name) and path.is_file())
+
+
 def _code(folder: Path) -> list[Path]:
     """The files that `auto_map` of the configuration needs."""
     from transformers.dynamic_module_utils import get_relative_import_files
 
     from negation_clip._auto import MODELS
 
-    config = read_object(folder / "config.json")
-    entries = config.get("auto_map") or {}
-    if not isinstance(entries, dict) or not all(isinstance(target, str) for target in entries.values()):
-        raise ValueError(f"{folder / 'config.json'}: auto_map must name a class for each auto class, got {entries!r}")
+    config, entries = read_object(folder / "config.json"), _auto_map(folder / "config.json")
     if config.get("model_type") in {model.model_type for model in MODELS}:
-        missing = {"AutoConfig", "AutoModel", "AutoModelForZeroShotImageClassification"} - set(entries)
+        wanted = {"AutoConfig", "AutoModel", "AutoModelForZeroShotImageClassification"}
+        missing = wanted - {name.split()[0] for name in entries}
         if missing:
             raise ValueError(
                 f"{folder / 'config.json'}: auto_map names no {', '.join(sorted(missing))}, so that the model would "
                 "not load without this package: save it with save_pretrained"
             )
     found = set()
-    for target in entries.values():
-        path = folder / f"{target.split('--')[-1].split('.')[0]}.py"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing, which auto_map of config.json names")
-        found |= {path.name, *(Path(needed).name for needed in get_relative_import_files(path))}
+    for name in ("config.json", *_PROCESSORS, "tokenizer_config.json"):
+        for target in _auto_map(folder / name).values():
+            path = folder / f"{target.split('--')[-1].split('.')[0]}.py"
+            if not path.is_file():
+                raise FileNotFoundError(f"{path} is missing, which auto_map of {name} names")
+            found |= {path.name, *(Path(needed).name for needed in get_relative_import_files(path))}
     return [folder / name for name in sorted(found)]
 
 
-def _check_weights(path: Path) -> None:
+def _auto_map(path: Path) -> dict[str, str]:
+    """Which class stands for which auto class; a tokenizer may have two, of which one may be `None`."""
+    entries = (read_object(path).get("auto_map") if path.is_file() else None) or {}
+    flat = {
+        f"{name} {number}": target
+        for name, targets in (entries.items() if isinstance(entries, dict) else [("", None)])
+        for number, target in enumerate(targets if isinstance(targets, list) else [targets])
+        if not (isinstance(targets, list) and target is None)
+    }
+    if not all(isinstance(target, str) for target in flat.values()):
+        raise ValueError(f"{path}: auto_map must name a class for each auto class, got {entries!r}")
+    return flat
+
+
+def _check_weights(path: Path) -> dict[str, str]:
+    """The metadata of a file of weights that is complete."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
             if not file.keys():
                 raise ValueError(f"{path} holds no tensors")
+            return file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f"{path} is no complete safetensors file: {error}") from error
 
@@ -410,7 +504,7 @@ def _without_paths(path: Path) -> bytes:
             return {
                 name: clean(item, name)
                 for name, item in value.items()
-                if not (name == "_name_or_path" and isinstance(item, str) and item and not is_hub_id(item))
+                if not (name.endswith("_name_or_path") and isinstance(item, str) and item and not is_hub_id(item))
             }
         if isinstance(value, list):
             return [clean(item, key) for item in value]
@@ -421,21 +515,33 @@ def _without_paths(path: Path) -> bytes:
             return shorten_paths(value)
         return value
 
-    return (json.dumps(clean(read_object(path)), indent=2, ensure_ascii=False) + "\n").encode()
+    try:
+        return (json.dumps(clean(read_object(path)), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    except (ValueError, RecursionError) as error:
+        if "JSON compliant" not in str(error):
+            raise
+        raise ValueError(f"{path} holds a NaN or an infinity, which are no JSON: put null there") from error
 
 
 def _check_texts(plan: Plan, token: str | None = None) -> None:
+    for name, content in plan.files.items():
+        of_licence = _LICENCE.fullmatch(name)
+        if not (name.endswith(_TEXT) or of_licence) or name in _VOCABULARY:
+            continue
+        text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", errors="replace")
+        # Code and licences name paths that are no one's: those of any machine.
+        _check_lines(name, text, token, paths=not (name.endswith(".py") or of_licence))
+
+
+def _check_lines(name: str, text: str, token: str | None = None, paths: bool = True) -> None:
+    """Refuse a text that holds an access token, or, with `paths`, a path of this machine."""
     from huggingface_hub import get_token
 
     owned = [own for own in (get_token(), token) if own]
     home = str(Path.home())
-    for name, content in plan.files.items():
-        if not name.endswith(_TEXT) or name in _VOCABULARY:
-            continue
-        text = (content if isinstance(content, bytes) else content.read_bytes()).decode("utf-8", errors="replace")
-        for number, line in enumerate(text.splitlines(), 1):
-            if _TOKEN.search(line) or any(own in line for own in owned):
-                raise ValueError(f"{name}, line {number}, holds an access token: take it out, and revoke it")
-            found = _ABSOLUTE.search(line)
-            if not name.endswith(".py") and (found or (len(home) > 5 and home in line)):
-                raise ValueError(f"{name}, line {number}, names a path of this machine: {found[0] if found else home}")
+    for number, line in enumerate(text.splitlines(), 1):
+        if _TOKEN.search(line) or any(own in line for own in owned):
+            raise ValueError(f"{name}, line {number}, holds an access token: take it out, and revoke it")
+        found = _ABSOLUTE.search(line)
+        if paths and (found or (len(home) > 5 and home in line)):
+            raise ValueError(f"{name}, line {number}, names a path of this machine: {found[0] if found else home}")

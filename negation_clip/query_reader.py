@@ -11,18 +11,27 @@ from dataclasses import dataclass
 from . import query_words as lex
 
 _QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
+_TAGGED = re.compile(r"(?<=[^\W_])_(?=[^\W_])")  # "no_humans"
 # Letters with the accents that some keyboards send apart from them.
 _LETTERS = "[\\w\u0300-\u036f]+"
 # Symbols, modifiers and joiners of which emoji are made.
 _PICTORIAL = frozenset({"So", "Sk", "Mn", "Me", "Cf", "Cn", "Co"})
 # Stands where a flag of a prompt was; `fold` leaves no such mark in a query.
 GAP = "\0"
+# Dashes that keyboards make of "-" and of "--"; more often they are punctuation.
+_SHORT_DASHES, _LONG_DASHES = "\u2012\u2013", "\u2014\u2015"
+_DASHES = _SHORT_DASHES + _LONG_DASHES
+_NUMERIC_FLAGS = (
+    "(?:ar|aspect|v|version|s|stylize|q|quality|seed|sameseed|c|chaos|w|weird|width|height|n|r|repeat|stop|iw|cw|sw|ow|exp|"
+    "niji|steps|cfg)"
+)
+# Stands in for emoji that name something.
+_EMOJI = "emoji" + GAP
 _FLAG = re.compile(
-    r"(?<!\S)--(?:"
-    r"(?:ar|aspect|v|version|s|stylize|q|quality|seed|sameseed|c|chaos|w|weird|width|height|n|r|repeat|stop|iw|cw|sw|ow|exp|"
-    r"niji|steps|cfg)(?: +[-\d.:x%]+(?![^\s,]))?"
+    rf"(?<!\S)(?:--|[{_LONG_DASHES}])(?:{_NUMERIC_FLAGS}(?: +[-\d.:x%]+(?![^\s,]))?"
     r"|(?:style|sref|cref|oref|p|profile|sampler|motion)(?: +(?!-)[^\s,]+)?"
     r"|tile|test|testp|hd|fast|relax|turbo|video|upbeta|draft|raw|loop|creative)(?![^\s,])"
+    rf"|(?<!\S)[{_SHORT_DASHES}]{_NUMERIC_FLAGS} +[\d.:x%]+(?![^\s,])"
     r"|(?<=\S)::-?[\d.]*(?![^\s,])",
     re.I,
 )
@@ -34,15 +43,17 @@ _CONTRACTION = (
 _TOKEN = re.compile(
     rf"w[/\\]o(?:ut)?\b|(?<![\w/])w/|and/or\b|(?P<nt>{_CONTRACTION})|{_LETTERS}(?:['-]{_LETTERS})*|\S", re.I
 )
+# "a dog –a poodle–": the dash after the last word.
+_CLOSING_DASH = re.compile(rf"(?<=[^\s{_DASHES}])[{_DASHES}](?![^\s,.;])")
 # -dog, -"red car", -(dog OR bird), NOT (dog)
 _OPERATOR = re.compile(
-    r"(?<![^\s(\[,;|&])(?:--?|[\u2212!])(?:\"([^\"]+)\"|'([^']+)'|([^\W\d_][\w'-]*)|(?=[(\[]))"
+    rf"(?<![^\s(\[,;|&])(?:--?|[\u2212!{_DASHES}])(?:\"([^\"]+)\"|'([^']+)'|([^\W\d_][\w'-]*)|(?=[(\[]))"
     r"|(?<![\w'-])(?:not|no|without|except|excluding|minus)(?= ?[(\[])",
     re.I,
 )
 # --no people, dogs: what prompts deny. Their other flags are blanked out before anything is read.
-_NO_FLAG = re.compile(r"(?<!\S)--no(?= )", re.I)
-_NEXT_FLAG = re.compile(rf"(?<!\S)--?(?=\w)|{GAP}")
+_NO_FLAG = re.compile(rf"(?<!\S)(?:(?:--|[{_DASHES}])no(?= )|negative prompt ?:)", re.I)
+_NEXT_FLAG = re.compile(rf"(?<!\S)(?:(?:--?|[{_DASHES}])(?=\w)|steps: )|{GAP}", re.I)
 _LEADING = re.compile(
     r"(?:other than|except for|except|apart from|aside from|save for|with the exception of)(?: |$)", re.I
 )
@@ -62,7 +73,7 @@ _SIGNS = (
 _TYPOS = {"without"[:i] + "without"[i + 1 :] for i in range(7)}
 _TYPOS |= {"without"[:i] + "without"[i + 1] + "without"[i] + "without"[i + 2 :] for i in range(6)} | {"whithout"}
 _WORDS = {**lex.BARE_CONTRACTIONS, **lex.SPELLINGS, **dict.fromkeys(_TYPOS, "without")}
-_OPERATOR_SIGNS = frozenset("-!+([\u2212")
+_OPERATOR_SIGNS = frozenset(f"-!+([\u2212{_DASHES}")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']+'(?!\w)")
 _ARTICLE = re.compile(r"\b(an?) $", re.I)
 _EDGE = ' ,;:.!?-\u2013\u2014|/()[]{}"'
@@ -108,7 +119,7 @@ _PHRASES = _table(
     gone=("missing", "absent", "excluded"),
     nowhere=("nowhere to be seen", "nowhere to be found", "nowhere in sight", "nowhere"),
     free=("free",),
-    few=("few", "hardly", "barely", "scarcely"),
+    few=("few", "fewer", "less", "hardly", "barely", "scarcely"),
     next_to_no=("next to no",),
     zero=("zero", "0"),
     negator=("no", "not", "never", "cannot", "no longer", "neither", "nor"),
@@ -119,6 +130,7 @@ _PHRASES = _table(
 # What may stand between two denials that cancel out and in front of a denial that opens a query.
 _BEFORE_LACKING = lex.RELATIVES | lex.BE | {"have", "has", "had", "with"}
 _OPENING = lex.FILLERS | lex.REQUESTS | lex.PRONOUNS | lex.FRAMES | lex.ARTICLES | {",", ".", "with", "i'd"}
+_DEGREES = frozenset(("degree", "degrees"))
 _ORDERS_TO_OMIT = frozenset((*lex.REQUESTS_TO_OMIT, "exclude", "omit"))
 _ORDER_WORDS = _ORDERS_TO_OMIT | {"excluding", "omitting", "filter", "leave", "leaving", "get"}
 _OF_PLACES = frozenset(("of", "to", "top", "front", "next", "out"))
@@ -167,6 +179,23 @@ _AFTER_SANS = (lex.PEOPLE | lex.ANIMATE | lex.WHOLE | lex.OVERLAYS | lex.ADJECTI
     ),
 }
 _NO_OPERAND = frozenset(("no", "not", "without", "non", "free", "less"))
+# A minus stands before none of these.
+_NOT_DENIED = (
+    lex.DETERMINERS
+    | lex.PRONOUNS
+    | lex.AUXILIARIES
+    | lex.PREPOSITIONS
+    | lex.CONJUNCTIONS
+    | lex.RELATIVES
+    | lex.CLAUSE_ENDS
+)
+_AROUND_EMOJI = (
+    lex.PREPOSITIONS
+    | lex.CONJUNCTIONS
+    | lex.ARTICLES
+    | _HARD
+    | {"", ",", "with", "but", "no", "not", "without", "w/o", "minus", "except", "any"}
+)
 _BETWEEN_OPERANDS = frozenset(("and", "or", "nor", "and/or", "plus", *"&|,;/+()[]-!"))
 _OF_NOTHING = lex.SIGNS_OF | lex.FRAMES
 _ADVERBIAL = lex.ADVERBS | lex.PARTICLES
@@ -181,7 +210,7 @@ _SEPARATORS = (
     | lex.FINITE
     | _HARD
     | {"having", "contains", "containing", "features", "featuring", "shows", "showing", "wearing", "includes"}
-    | {"including", "there", ",", '"', "'", "with"}
+    | {"including", "there", ",", '"', "'", "with", "i", "we", "he", "she", "they"}
 ) - {"can", "could", "will", "would", "wears", "holds", "carries"}
 _ENDINGS = (lex.AUXILIARIES | lex.RELATIVES | {"also", ",", "even"}) - {"can", "will", "may", "might", "must", "have"}
 _BEFORE_THINGS = frozenset(("with", "has", "have", "had", "is", "are", "there's", "but"))
@@ -222,18 +251,25 @@ class QueryReader:
     """
 
     def __init__(self, text: str):
-        if "--" in text or "::" in text:
+        if "--" in text or "::" in text or not text.isascii():
             text = _FLAG.sub(lambda match: GAP * len(match.group()), text)
         self.flagged = GAP in text
         self.plain = _closed(text) if self.flagged else text
         self.text = text if text.isascii() else text.translate(_QUOTES)
+        if "_" in text:
+            self.text = _TAGGED.sub(" ", self.text)
         self.words: list[str] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
         for match in _TOKEN.finditer(self.text):
             word = match.group().lower()
-            if unicodedata.category(word[0]) in _PICTORIAL:  # 🐕 is neither a word nor the end of a clause
-                continue
+            if unicodedata.category(word[0]) in _PICTORIAL:
+                if self.words[-1:] == [_EMOJI]:
+                    self.ends[-1] = match.end()
+                    continue
+                if word[0] < "\u2600":
+                    continue
+                word = _EMOJI
             if match["nt"]:
                 word = "".join(filter(str.isalpha, word))
             elif word == "/" and self.is_tight(match.start()):
@@ -241,10 +277,22 @@ class QueryReader:
             self.words.append(_WORDS.get(word, word))
             self.starts.append(match.start())
             self.ends.append(match.end())
+        if _EMOJI in self.words:
+            self.drop_ornaments()
         self.n = len(self.words)
         self.labels = [0] * self.n
         self.hits: list[_Hit] = []
         self.only = self.approximate = False
+
+    def drop_ornaments(self) -> None:
+        """Emoji beside words are neither words nor the end of a clause: "no 🐕 dogs", but "beach without 🐕"."""
+        bounds = ["", *self.words, ""]
+        kept = [
+            word != _EMOJI or (before in _AROUND_EMOJI and after in _AROUND_EMOJI)
+            for before, word, after in zip(bounds, self.words, bounds[2:], strict=False)
+        ]
+        for tokens in (self.words, self.starts, self.ends):
+            tokens[:] = [token for token, keep in zip(tokens, kept, strict=True) if keep]
 
     def is_tight(self, place: int) -> bool:
         """Whether a mark stands between letters: "text/logo"."""
@@ -318,7 +366,8 @@ class QueryReader:
             letters = [c for c in text if c.isalpha()]
             if 2 * sum(c > "\u024f" and not "\u1e00" <= c <= "\u1eff" for c in letters) > len(letters):
                 return True  # not in Latin letters
-            foreign = sum(not word.isascii() and word.isalpha() and word not in lex.LOANS for word in words)
+            strange = [word for word in words if not word.isascii() and word.isalpha() and word not in lex.LOANS]
+            foreign = len(strange) + 2 * any(word[-3:] in lex.TURKISH_WITHOUT for word in strange)
         rest = f" {' '.join(words)} "
         for name in lex.FOREIGN_NAMES:
             rest = rest.replace(f" {name} ", " | ")
@@ -350,7 +399,7 @@ class QueryReader:
         text, words = self.text, self.words
         if '"' in text or "'" in text:
             self.find_quotes()
-        if not _OPERATOR_SIGNS.isdisjoint(text):
+        if not _OPERATOR_SIGNS.isdisjoint(text) or "prompt" in words:
             self.find_operators()
         i = 0
         while i < self.n:
@@ -373,7 +422,7 @@ class QueryReader:
         i = 0
         for match in _QUOTED.finditer(self.text):
             first, last = match.span()
-            if (first and self.text[first - 1] in "-\u2212!") or last - first == len(self.text):
+            if (first and self.text[first - 1] in f"-\u2212!{_DASHES}") or last - first == len(self.text):
                 continue
             while i < self.n and self.ends[i] <= last:
                 if self.starts[i] >= first:
@@ -382,12 +431,13 @@ class QueryReader:
 
     def find_operators(self) -> None:
         """-dog, -"parked car", !dog, -(dog OR bird), NOT (dog)."""
+        self.last_closing_dash = max((match.start() for match in _CLOSING_DASH.finditer(self.text)), default=-1)
         self.find_no_flags()
         i = 0
         for match in _OPERATOR.finditer(self.text):
             while i < self.n and self.ends[i] <= match.start():
                 i += 1
-            if i == self.n or self.labels[i]:
+            if i == self.n or self.labels[i] or self.is_aside(match):
                 continue
             first = i
             cue = match.span()
@@ -414,10 +464,19 @@ class QueryReader:
         for match in _PLUS.finditer(self.text):  # "+dog" asks for a dog
             self.labels[bisect(self.starts, match.start()) - 1] = _IDIOM
 
+    def is_aside(self, match: re.Match) -> bool:
+        """Whether a dash is punctuation: "a dog –a poodle– running", "a dog —his tail is short"."""
+        if match.group()[0] not in _DASHES:
+            return False
+        word = match.group()[1:].lower()
+        return word in _NOT_DENIED or self.last_closing_dash >= match.end()
+
     def find_no_flags(self) -> None:
-        """--no people, dogs"""
+        """--no people, dogs; negative prompt: people, dogs"""
         i = 0
         for match in _NO_FLAG.finditer(self.text):
+            if self.is_aside(match):
+                continue
             after = _NEXT_FLAG.search(self.text, match.end())
             end = after.start() if after else len(self.text)
             while i < self.n and self.ends[i] <= match.start():
@@ -576,7 +635,10 @@ class QueryReader:
         return self.deny("no", i, last - (self.words[last - 1] in ("anyone", "anybody")))
 
     def on_few(self, i: int, last: int) -> int:
-        self.approximate |= self.words[i] != "few" or self.word(i - 1) not in lex.SOME_FEW
+        if self.words[i] in ("less", "fewer"):  # "less people, more trees"
+            self.approximate |= self.is_plural(last)
+        else:
+            self.approximate |= self.words[i] != "few" or self.word(i - 1) not in lex.SOME_FEW
         return last
 
     def on_next_to_no(self, i: int, last: int) -> int:
@@ -603,7 +665,9 @@ class QueryReader:
         word, before = self.words[i], self.word(i - 1)
         if self.is_title(i):
             return self.label(i, self.name_end(i), _NAME)
-        if word == "minus" and (before.isdigit() or self.word(last).isdigit()):
+        if word == "minus" and (
+            before.isdigit() or self.word(last).isdigit() or not _DEGREES.isdisjoint(self.words[last : last + 3])
+        ):
             return last
         lacks = " ".join(self.words[i:last]) in lex.LACKING
         if word == "lack" and last == i + 1 and before not in lex.RELATIVES and not before.endswith("s"):
@@ -734,7 +798,8 @@ class QueryReader:
             return self.label(i, last + 1, _IDIOM)
         if before in ("a", "an", "the", "this", "that", "another") and not self.is_whole_plural(last):
             return self.label(i, self.name_end(i), _NAME)  # "a no frills bathroom", but "a no people beach"
-        start = last + 2 if after in lex.SIGNS_OF and self.word(last + 1) == "of" else last
+        needless = after in ("need", "use") and self.word(last + 1) == "for"  # "no need for people"
+        start = last + 2 if needless or (after in lex.SIGNS_OF and self.word(last + 1) == "of") else last
         lacks = before in ("with", "has", "have", "having", "contains", "shows", "contain", "show")
         return self.deny("no", i, start, cue=(self.starts[i], self.ends[last - 1]), lacks=lacks)
 
@@ -763,7 +828,7 @@ class QueryReader:
                 return self.label(i, compared + 1, _IDIOM)
         if contracted and after in lex.QUANTITIES:
             return self.on_approximate(i, last + 1)
-        start = last
+        start = last + (after == "yet" and not self.is_break(last + 1))
         while self.word(start) in lex.DEGREES and not self.is_break(start + 1):
             self.approximate = True
             start += 1
@@ -781,8 +846,12 @@ class QueryReader:
             found = self.deny_subject(i, end, cue)
             if found:
                 return found
+        if self.is_break(last) and self.answers_shown(i, contracted):  # "a dog is in the picture, a cat is not"
+            found = self.deny_subject(i, last, cue)
+            if found:
+                return found
         attributive = before in lex.ARTICLES and not contracted and not self.is_break(start)  # "a not very tidy room"
-        if i == 0 and word == "not" and self.is_adjective(start) and not self.ends_phrase(start + 1):
+        if i == 0 and word in ("not", "no") and self.is_adjective(start) and not self.ends_phrase(start + 1):
             attributive = self.is_noun(start + 1)  # "not crowded beach"
         if attributive:
             return self.take(i, start + 1, self.raw(start), cue)
@@ -843,6 +912,14 @@ class QueryReader:
                 break
         return i
 
+    def answers_shown(self, i: int, contracted: bool) -> bool:
+        """Whether the "is not" or "isn't" at token i, which nothing follows, answers "is in the picture"."""
+        verb = self.words[i][:-3] if contracted else self.word(i - 1)
+        return verb in lex.BE and any(
+            self.words[j] in lex.BE and (self.invisible_end(j + 1) or self.words[j + 1] == "here")
+            for j in range(max(0, i - 40), i - 1)
+        )
+
     def invisible_end(self, i: int) -> int:
         """Where "present", "to be seen", "in the picture" ends if it starts at token i; else 0."""
         word = self.word(i)
@@ -872,6 +949,8 @@ class QueryReader:
         for j in range(i + 1, min(i + (8 if alone else 6), self.n)):
             head = words[j]
             if head in lex.SIGN_HEADS or (head in lex.ZONE_HEADS and not order):
+                break
+            if head in lex.MEDIA and order and word in ("don't", "not"):  # "don't tread on me flag"
                 break
             if self.is_break(j) or head in (",", "no"):
                 return 0
@@ -1317,6 +1396,8 @@ class QueryReader:
             elif self.is_break(i):
                 if not (word in ("who", "which") and item and words[hit.token] == "no"):  # "no man who smiles"
                     break
+                if word == "who" and hit.begin and lex.ANIMATE.isdisjoint(words[j] for j in item):
+                    break  # "a girl with no shoes | who smiles"
                 item.append(i)
                 i += 1
             elif word in lex.BE and item and not adverbial:
@@ -1341,10 +1422,12 @@ class QueryReader:
         return word in _STATEMENTS or (word in _SUBJECTS and after in lex.FINITE)
 
     def begins_other(self, i: int, hit: _Hit, item: list[int]) -> bool:
-        """Whether an article begins another thing: "not a red car | a blue car"."""
+        """Whether an article begins another thing: "not a red car | a blue car", "without cars | the street"."""
         article, before = self.words[item[0]], self.words[i - 1]
-        if not {self.words[i], article} <= lex.ARTICLES or item[-1] != i - 1 or hit.verbal or hit.kind == "nobody":
+        if self.words[i] not in lex.ARTICLES or item[-1] != i - 1 or hit.verbal or hit.kind == "nobody":
             return False
+        if article not in lex.ARTICLES:  # no verb is in between: "no man rode a horse"
+            return self.is_noun(i - 1) and before not in _BEFORE_ARTICLES and all(map(self.is_adjective, item[:-1]))
         verb = article != "the" and before.endswith("s") and self.is_plural(i - 1)  # "not a dog chases a cat"
         return self.is_noun(i - 1) and before not in _BEFORE_ARTICLES and not verb and not any(map(self.is_verb, item))
 
@@ -1352,8 +1435,15 @@ class QueryReader:
         """Whether a participle is about what stood before the denial: "a man without a hat | riding a horse"."""
         if hit.kind != "without" and not (hit.kind == "no" and self.word(hit.token - 1) == "with"):
             return False
-        if not self.is_verb(i) or self.is_verb(item[0]) or not (self.ends_phrase(i + 1) or self.determiner(i + 1)):
+        if not self.is_verb(i) or self.is_verb(item[0]):
             return False
+        if not (self.ends_phrase(i + 1) or self.determiner(i + 1)):
+            # "without shirts | playing football", but "without plastic drinking straws"
+            if self.words[i + 1] in lex.PRONOUNS or self.words[i + 1] == "to" or not self.words[i].endswith("ing"):
+                return False
+            whole = self.is_plural(i - 1) or self.words[i - 1] in lex.WHOLE
+            if not whole and self.words[i] not in ("holding", "wearing"):
+                return False
         nouns = {self.words[j] for j in item} - lex.DETERMINERS
         return bool(nouns) and nouns.isdisjoint(lex.ANIMATE)
 
@@ -1438,7 +1528,13 @@ class QueryReader:
             return 0
         if self.is_verb(j) and words[j].endswith("ing") and not self.is_verb(start):
             return 0
+        if conjunction and second and hit.kind in ("no", "without") and self.begins_subject(j, start, i, limit):
+            return 0
         if conjunction and words[i] != ",":
+            if second == "a" and (
+                not {"or", "nor"}.isdisjoint(words[start:i]) or not first and self.word(j + 2) == "of"
+            ):
+                return 0  # "no milk or sugar and | a spoon", "without cheese and | a glass of milk"
             # "no bag and a red coat"
             return j if second in ("", first) or (hit.kind != "no" and second != "some") else 0
         if conjunction:
@@ -1459,6 +1555,15 @@ class QueryReader:
         if j == limit and self.word(j) in ("and", "or", "nor") and alike:  # "no tomatoes, onions and no cheese"
             return self.item_after(i)
         return self.item_after(i) if self.is_bare_list(i, hit, start, limit, count) else 0
+
+    def begins_subject(self, j: int, start: int, i: int, limit: int) -> bool:
+        """Whether somebody else comes in at token j: "a man without a hat and | a woman with a dog"."""
+        end = j
+        while end < limit and not self.ends_phrase(end):
+            end += 1
+        if self.word(end) in ("with", "who", "whose") or self.word(end) == "without":
+            return True
+        return self.word(end - 1) in lex.ANIMATE and lex.ANIMATE.isdisjoint(self.words[start:i])
 
     def item_after(self, i: int) -> int:
         while self.words[i] in (",", "/"):

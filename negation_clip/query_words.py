@@ -32,7 +32,7 @@ LACKING = _phrases(
 # The same with a verb in the infinitive.
 REFUSALS = _phrases("refuses to, refuse to, refused to, refusing to, fails to, fail to, failed to, unable to")
 # The same at the beginning of a query, before "the", a plural or "-ing".
-REQUESTS_TO_OMIT = _phrases("hide, remove, avoid, avoiding, skip, ignore, ignoring, hold")
+REQUESTS_TO_OMIT = _phrases("hide, remove, delete, erase, forget, avoid, avoiding, skip, ignore, ignoring, hold")
 # Exceptions to what was said before them: absent, unless that was a denial itself ("empty except for a chair").
 EXCEPTIONS = _phrases(
     "except for, except, excepting, with the exception of, other than, apart from, aside from, save for, besides"
@@ -68,7 +68,8 @@ SPELLINGS = {
 SIGNS_OF = _words("sign signs trace traces evidence hint hints view sight glimpse")
 # What says, after "not", that something cannot be seen.
 VISIBLE = _words(
-    "allowed permitted there present visible shown seen pictured depicted featured included displayed found spotted"
+    "allowed permitted needed wanted required there present visible shown seen pictured depicted featured included "
+    "displayed found spotted"
 )
 IN_SIGHT = _words("sight view frame shot picture image photo photograph scene background foreground distance")
 
@@ -86,7 +87,9 @@ NAMES = _phrases(
     "ground zero, zero gravity, zero waste, zero degrees, coke zero, patient zero, year zero, minus sign, minus "
     "symbol, missing person, missing persons, missing link, middle of nowhere, middle of no where, road to "
     "nowhere, bridge to nowhere, never never land, have and have not, haves and have nots, never ending, absent "
-    "minded, zero calories, zero emissions"
+    "minded, zero calories, zero emissions, 404 not found, page not found, file not found, not found error, not found "
+    "page, no image available, no photo available, no caller id, no internet dinosaur, no internet connection, no poo "
+    "shampoo, bar none"
 )
 # Names of things, books, films, bands and games.
 TITLES = _phrases(
@@ -102,23 +105,24 @@ IDIOMS = _phrases(
     "no doubt, no matter, no wonder, no problem, no worries, no thanks, no thank you, no way, no idea, no big deal, "
     "no such luck, no time to, no end of, no end in sight, no stranger, no exception, no place like, like no other, "
     "no ordinary, no longer than, no later than, oh no, no no, yes or no, yes and no, no pain no gain, no strings "
-    "attached, no offense, no pressure, no less, no less than, no fewer, no fewer than, no more no less, in no time, "
-    "by no stretch, whether or not, or not, if not, why not, why don't, not only, not just, not merely, not simply, "
-    "not solely, not to mention, not bad, not too bad, not half bad, not far, not so far, not too far, not long, not "
-    "least, not the least, not unlike, not uncommon, not to scale, not to be missed, not a problem, not a big deal, "
-    "not again, not sure, believe it or not, more often than not, last but not least, nothing if not, nothing like, "
-    "nothing new, nothing short of, nothing special, nothing wrong, nothing less than, sweet nothing, sweet "
-    "nothings, never mind, never fails, never gets old, never seen before, never before, never ever, never give up, "
-    "never forget, now or never, better than never, without a doubt, without any doubt, without any question, "
-    "without doubt, without question, without fail, without saying, without further ado, without exception, without "
-    "equal, second to none, none the less, none the worse, can't help, cannot help, can't help but, can't wait, "
-    "cannot wait, can't beat, can't get enough, can't go wrong, can't miss, can't stop, can't believe, can't decide, "
-    "can't hide, cannot believe, couldn't agree more, couldn't care less, couldn't help, couldn't resist, don't "
-    "worry, don't forget, don't miss, don't mind, don't know, do not know, don't care, don't remember, don't think "
-    "twice, do not forget, do not miss, wouldn't mind, free and clear, free of charge, as is his wont, for lack of, "
-    "but for, missing you, missing out, at least, everything but the kitchen sink, who doesn't love, who doesn't "
-    "like, not your average, not your typical, not your usual, not your ordinary, not your everyday, "
-    "who does not love, who does not like, who wouldn't love, who wouldn't want"
+    "attached, no offense, no pressure, no less, no less than, no fewer, no fewer than, no more no less, in no "
+    "time, by no stretch, whether or not, or not, if not, why not, why don't, not only, not just, not merely, not "
+    "simply, not solely, not to mention, not bad, not too bad, not half bad, not far, not so far, not too far, not "
+    "long, not least, not the least, not unlike, not uncommon, not to scale, not to be missed, not a problem, not a "
+    "big deal, not again, not sure, believe it or not, more often than not, last but not least, nothing if not, "
+    "nothing like, nothing new, nothing short of, nothing special, nothing wrong, nothing less than, sweet nothing, "
+    "sweet nothings, never mind, never fails, never gets old, never seen before, never before, never ever, never "
+    "give up, never forget, now or never, better than never, without a doubt, without any doubt, without any "
+    "question, without doubt, without question, without fail, without saying, without further ado, without "
+    "exception, without equal, second to none, save for later, apart from each other, apart from one another, none "
+    "the less, none the worse, can't help, cannot help, can't help but, can't wait, cannot wait, can't beat, can't "
+    "get enough, can't go wrong, can't miss, can't stop, can't believe, can't decide, can't hide, cannot believe, "
+    "couldn't agree more, couldn't ask for, couldn't care less, couldn't help, couldn't resist, don't worry, don't "
+    "forget, don't miss, don't mind, don't know, do not know, don't care, don't remember, don't think twice, "
+    "do not forget, do not miss, wouldn't mind, free and clear, free of charge, as is his wont, for lack of, but for, "
+    "all but forgotten, all but gone, all but empty, missing you, missing out, at least, everything but the kitchen "
+    "sink, who doesn't love, who doesn't like, not your average, not your typical, not your usual, not your ordinary, "
+    "not your everyday, who does not love, who does not like, who wouldn't love, who wouldn't want"
 )
 # Names of goods when a noun follows: "no iron shirt", but "a room with no iron".
 GOODS = _phrases(
@@ -202,7 +206,7 @@ TITLE_WORDS = _words("for to me my you your us i it we like is are can let too e
 WRITTEN = _words("written printed lettered embroidered")
 MEDIA = _words(
     "poster book cover album movie film logo song dvd cd novel game show t-shirt shirt soundtrack band mural mug "
-    "tattoo screenshot meme sticker lyrics figurine"
+    "tattoo screenshot meme sticker lyrics figurine flag hoodie doormat"
 )
 # A missing cat has its name on one of these.
 POSTERS = _words("poster posters flyer flyers sign notice")
@@ -288,7 +292,7 @@ COMPOUND_SETTINGS = _phrases(
 # After these alone, "not" denies nothing more: "not smiling | black hat".
 INTRANSITIVE = _words(
     "smiling laughing sleeping running walking sitting standing flying swimming jumping barking crying moving dancing "
-    "posing blinking talking working barefoot frowning"
+    "posing blinking talking working barefoot frowning raining snowing"
 )
 # Marks on pictures, which nobody asks for after "no text".
 OVERLAYS = _words(
@@ -408,9 +412,12 @@ POSTURES = _words(
 PEOPLE = _words("people men women children kids adults humans persons crowds")
 # What does things: "without people walking", but "a man without a hat | riding a horse".
 ANIMATE = PEOPLE | _words(
-    "person man woman child kid boy girl boys girls baby babies adult human crowd anyone anybody dog dogs cat "
-    "cats bird birds horse horses cow cows sheep animal animals player players car cars bus buses truck "
-    "trucks train trains boat boats plane planes bicycles bikes water"
+    "person man woman child kid boy girl boys girls baby babies adult human crowd anyone anybody dog dogs cat cats "
+    "bird birds horse horses cow cows sheep animal animals player players car cars bus buses truck trucks train "
+    "trains boat boats plane planes bicycles bikes water passenger passengers guest guests worker workers student "
+    "students tourist tourists visitor visitors customer customers pedestrian pedestrians swimmer swimmers surfer "
+    "surfers skier skiers hiker hikers rider riders driver drivers soldier soldiers spectator spectators guy guys "
+    "lady ladies friend friends toddler toddlers puppy puppies kitten kittens duck ducks fish insects"
 )
 # Plurals that go with the noun after them.
 PLURALS_IN_COMPOUNDS = _words("sports glass glasses news arms clothes jeans series species gas bus ads christmas")
@@ -447,6 +454,8 @@ HALF_FOREIGN = _words(
     "enfant fille frau nada hombre mensch persona imagen fleurs gens barbe testo carro collare stanza cielo zimmer "
     "baum himmel arbre chambre nieve hatt strasse ventana cuarto mujer"
 )
+# Endings that deny what stands before them.
+TURKISH_WITHOUT = _words("sız siz suz süz")
 # Denials that are all the grammar of a query such as "playa sin gente".
 FOREIGN_DENIALS = _words("sin sans sem mit non pas hay")
 ENGLISH = _words(

@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -203,19 +202,6 @@ def _refuse_other_index(folder: Path, models, pictures) -> None:
             )
 
 
-@contextmanager
-def saying_how_to_log_in() -> Iterator[None]:
-    """Adds what to do to the error of the Hub if it does not know who is asking, or what the token may."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        yield
-    except HfHubHTTPError as error:
-        if error.response.status_code in (401, 403):
-            error.append_to_message("\nLog in by `hf auth login`, with a token that may write there.")
-        raise
-
-
 def push_space(
     name: str,
     repo_id: str,
@@ -232,7 +218,7 @@ def push_space(
     Args:
         name (`str`), models, pictures, labels (*optional*): see [`build_space`].
         repo_id (`str`): `"owner/name"`.
-        private (`bool`, *optional*): make a new Space private.
+        private (`bool`, *optional*): make a new Space private; one that is there must not be public then.
         dry_run (`bool`): only list what would go.
         message (`str`, *optional*): of the commit.
         token (`str`, *optional*): access token; that of `hf auth login` or `HF_TOKEN` by default.
@@ -241,10 +227,11 @@ def push_space(
         `dict`: `repo_id`, `files` (bytes by path) and `url` of the commit, `None` if nothing was sent.
 
     Raises:
-        ValueError, FileNotFoundError: see [`build_space`]; [`negation_clip.hub.check_token`].
+        ValueError, FileNotFoundError: see [`build_space`]; [`negation_clip.hub.check_token`] and `make_repo`.
+        ConnectionError: the Hub cannot be reached.
         huggingface_hub.errors.HfHubHTTPError: refused by the Hub; it says how to log in where that is why.
     """
-    from negation_clip.hub import check_token
+    from negation_clip.hub import check_token, make_repo, saying_how_to_log_in
 
     check_token(token)
     with tempfile.TemporaryDirectory() as stage:
@@ -259,7 +246,7 @@ def push_space(
 
         api = HfApi(token=token, library_name="negation-clip", library_version=__version__)
         with saying_how_to_log_in():
-            api.create_repo(repo_id, repo_type="space", space_sdk="gradio", private=private, exist_ok=True)
+            make_repo(api, repo_id, private, repo_type="space", space_sdk="gradio")
             commit = api.upload_folder(
                 repo_id=repo_id,
                 repo_type="space",

@@ -36,16 +36,27 @@ class Repo:
         sdk (`str`, *optional*): of a Space.
         revisions (`dict[str, dict[str, bytes]]`): commit -> path -> content; the last one is `main`.
         messages (`list[str]`): of the commits.
+        branches (`dict[str, str]`): beside `main`: name -> commit.
+        elsewhere (`set[str]`): commits that are not `main`'s.
     """
 
     private: bool = False
     sdk: str | None = None
     revisions: dict[str, dict[str, bytes]] = field(default_factory=lambda: {"0" * 40: {}})
     messages: list[str] = field(default_factory=list)
+    branches: dict[str, str] = field(default_factory=dict)
+    elsewhere: set[str] = field(default_factory=set)
 
     @property
     def head(self) -> str:
-        return list(self.revisions)[-1]
+        return [commit for commit in self.revisions if commit not in self.elsewhere][-1]
+
+    def commit_of(self, revision: str | None) -> str | None:
+        """Of a branch, or the commit itself; `None` if there is none."""
+        if revision in (None, "main"):
+            return self.head
+        commit = self.branches.get(revision, revision)
+        return commit if commit in self.revisions else None
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -62,6 +73,7 @@ class FakeHub(ThreadingHTTPServer):
             with that status.
         requests (`list[tuple[str, str]]`): method and path of all requests.
         collections (`dict[str, dict]`): by slug, as the Hub answers.
+        longest_title (`int`, *optional*): of a collection. That of the Hub is written nowhere.
     """
 
     daemon_threads = True
@@ -74,6 +86,7 @@ class FakeHub(ThreadingHTTPServer):
         self.fail_next: list[tuple[str, int]] = []
         self.requests: list[tuple[str, str]] = []
         self.collections: dict[str, dict] = {}
+        self.longest_title: int | None = None
 
     @property
     def endpoint(self) -> str:
@@ -212,8 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def info(self, kind: str, repo: str, revision: str | None = None):
         if found := self._repo(kind, repo):
-            commit = found.head if revision in (None, "main") else revision
-            if commit not in found.revisions:
+            commit = found.commit_of(revision)
+            if commit is None:
                 return self._json({"error": "Invalid rev id"}, 404, X_Error_Code="RevisionNotFound")
             siblings = [{"rfilename": path} for path in found.revisions[commit]]
             self._json(
@@ -223,7 +236,9 @@ class _Handler(BaseHTTPRequestHandler):
     def tree(self, kind: str, repo: str, revision: str, folder: str | None = None):
         if not (found := self._repo(kind, repo)):
             return
-        files = found.revisions[found.head if revision == "main" else revision]
+        if (commit := found.commit_of(revision)) is None:
+            return self._json({"error": "Invalid rev id"}, 404, X_Error_Code="RevisionNotFound")
+        files = found.revisions[commit]
         prefix = f"{folder.strip('/')}/" if folder and folder.strip("/") else ""
         recursive = "true" in parse_qs(urlsplit(self.path).query.lower()).get("recursive", [])
         entries = []
@@ -239,10 +254,10 @@ class _Handler(BaseHTTPRequestHandler):
     def preupload(self, kind: str, repo: str, revision: str):
         if self._refuse() or not (found := self._repo(kind, repo)):
             return
-        answer = []
+        answer, files = [], found.revisions[found.commit_of(revision)]
         for file in json.loads(self.body)["files"]:
             large = file["path"].endswith(LARGE)
-            content = found.files.get(file["path"])
+            content = files.get(file["path"])
             oid = None
             if content is not None:
                 oid = hashlib.sha256(content).hexdigest() if large else git_blob_oid(content)
@@ -278,7 +293,7 @@ class _Handler(BaseHTTPRequestHandler):
     def commit(self, kind: str, repo: str, revision: str):
         if self._refuse() or not (found := self._repo(kind, repo)):
             return
-        files, message = dict(found.files), ""
+        files, message = dict(found.revisions[found.commit_of(revision)]), ""
         for line in self.body.splitlines():
             entry = json.loads(line)
             key, value = entry["key"], entry["value"]
@@ -294,6 +309,9 @@ class _Handler(BaseHTTPRequestHandler):
                 files = {path: content for path, content in files.items() if not path.startswith(value["path"])}
         commit = hashlib.sha1(f"{len(found.revisions)} {message} {sorted(files)}".encode()).hexdigest()
         found.revisions[commit] = files
+        if revision != "main":
+            found.branches[revision] = commit
+            found.elsewhere.add(commit)
         found.messages.append(message)
         url = f"{self.server.endpoint}/{repo}/commit/{commit}"
         self._json({"success": True, "commitOid": commit, "commitUrl": url, "hookOutput": ""})
@@ -301,8 +319,8 @@ class _Handler(BaseHTTPRequestHandler):
     def resolve(self, kind: str, repo: str, revision: str, path: str):
         if not (found := self._repo(kind, repo)):
             return
-        commit = found.head if revision == "main" else revision
-        if commit not in found.revisions:
+        commit = found.commit_of(revision)
+        if commit is None:
             return self._json({"error": "Invalid rev id"}, 404, X_Error_Code="RevisionNotFound")
         content = found.revisions[commit].get(path)
         if content is None:
@@ -310,12 +328,23 @@ class _Handler(BaseHTTPRequestHandler):
         etag = hashlib.sha256(content).hexdigest() if path.endswith(LARGE) else git_blob_oid(content)
         self._send(content, ETag=f'"{etag}"', X_Repo_Commit=commit, Accept_Ranges="bytes")
 
+    def new_branch(self, kind: str, repo: str, branch: str):
+        if self._refuse() or not (found := self._repo(kind, repo)):
+            return
+        if branch == "main" or branch in found.branches:
+            return self._json({"error": "Reference already exists"}, 409)
+        found.branches[branch] = found.head
+        self._json({})
+
     def new_collection(self):
         if self._refuse():
             return
         asked = json.loads(self.body)
         if len(asked.get("description", "")) > 150:
             return self._json({"error": "description: too long"}, 400)
+        longest = self.server.longest_title
+        if longest is not None and len(asked["title"]) > longest:
+            return self._json({"error": f"✖ Too big: expected string to have <={longest} characters → at title"}, 400)
         for slug, held in self.server.collections.items():
             if (held["owner"], held["title"]) == (asked["namespace"], asked["title"]):
                 return self._json({"error": "You already created this collection", "slug": slug}, 409)
@@ -366,6 +395,7 @@ _ROUTES = (
     (("POST",), r"/api/validate-yaml", _Handler.validate),
     (("POST",), r"/api/repos/create", _Handler.create),
     (("GET",), _API, _Handler.info),
+    (("POST",), _API + r"/branch/(?P<branch>.+)", _Handler.new_branch),
     (("GET",), _API + r"/auth-check/write", _Handler.may_write),
     (("GET",), _API + r"/revision/(?P<revision>[^/]+)", _Handler.info),
     (("GET",), _API + r"/tree/(?P<revision>[^/]+)(?P<folder>/.*)?", _Handler.tree),

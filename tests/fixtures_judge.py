@@ -122,13 +122,19 @@ class _Handler(BaseHTTPRequestHandler):
             action = server.script.pop(0) if server.script else None
             server.busy += 1
             server.busiest = max(server.busiest, server.busy)
+        self.under_way = True
         try:
             self._act(body, action)
         except OSError:  # the client did not wait
             pass
         finally:
-            with server.lock:
-                server.busy -= 1
+            self._done()
+
+    def _done(self) -> None:
+        if self.under_way:
+            with self.server.lock:
+                self.server.busy -= 1
+        self.under_way = False
 
     def _act(self, body: dict, action) -> None:
         if isinstance(action, int):
@@ -154,6 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, json.dumps({**reply, "system_fingerprint": "x", "choices": [choice]}).encode())
 
     def _send(self, status: int, body: bytes, headers: dict | None = None) -> None:
+        self._done()  # before the client can know, and ask the next
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body))}.items():
             self.send_header(name, value)

@@ -13,7 +13,8 @@ import torch
 
 from negation_clip.modeling import phyclip_objectives
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "bench_phyclip_loss.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "benchmarks" / "bench_phyclip_loss.py"
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +74,40 @@ def test_a_small_run_writes_its_figures(tmp_path):
     assert row["time_ratio"] == row["literal"]["seconds"] / row["ours"]["seconds"]
     assert row["memory_ratio"] == row["literal"]["peak_bytes"] / row["ours"]["peak_bytes"]
     assert len(done.stdout.splitlines()) == 2
+
+
+def measured(name: str) -> list[dict]:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))["results"]
+
+
+def test_what_was_measured_is_what_the_docs_say():
+    page = " ".join((ROOT / "docs" / "phyclip.md").read_text("utf-8").split())
+    rows, large = measured("phyclip_loss"), []
+    for row in rows:
+        ours, literal = row["ours"], row["literal"]
+        seconds = f"{literal['seconds']:.{1 if row['batch_size'] > 256 else 2}f} | {ours['seconds']:.2f}"
+        megabytes = f"{literal['peak_bytes'] / 1e6:.0f} | {ours['peak_bytes'] / 1e6:.0f}"
+        ratios = f"{row['time_ratio']:.1f}", f"{row['memory_ratio']:.0f}"
+        assert (
+            f"| {row['batch_size']} | {row['threads']} | {seconds} | {ratios[0]} | {megabytes} | {ratios[1]} |" in page
+        )
+        assert row["time_ratio"] == pytest.approx(literal["seconds"] / ours["seconds"])
+        assert row["memory_ratio"] == pytest.approx(literal["peak_bytes"] / ours["peak_bytes"])
+        if row["batch_size"] == 768:
+            assert row["time_ratio"] >= 10 and row["memory_ratio"] >= 40
+            large.append(ours["peak_bytes_with_holes"] / 1e6)
+    assert [(row["batch_size"], row["threads"]) for row in rows] == [(256, 1), (256, 2), (768, 1), (768, 2)]
+    differences = [row["differences"] for row in rows]
+    loss, gradient = (max(one[f"{name}_difference"] for one in differences) for name in ("loss", "gradient"))
+    assert f"Losses agree to {loss * 1e7:.0f}·10⁻⁷, gradients to {gradient * 1e6:.0f}·10⁻⁶ of their largest" in page
+    assert f"ours is {min(large):.0f} to {max(large):.0f} MB" in page
+
+    one, two = measured("phyclip_loss_plain")
+    said = f"B = 768 is {one['time_ratio']:.1f} times as fast on one thread and {two['time_ratio']:.1f} times on two"
+    assert said in page and (one["threads"], two["threads"]) == (1, 2)
+    one, two = (row["ours"] for row in measured("phyclip_loss_2048"))
+    assert f"takes {one['seconds']:.1f} s and {one['peak_bytes'] / 1e6:.0f} MB on one thread" in page
+    assert f"on one thread, {two['seconds']:.1f} s on two" in page
+    (row,) = measured("phyclip_loss_4096")
+    assert f"B = 4096 {row['ours']['seconds']:.1f} s and {row['ours']['peak_bytes'] / 1e6:.0f} MB on two" in page
+    assert row["batch_size"] == 4096 and row["ours"]["peak_bytes_with_holes"] < 2e9

@@ -14,10 +14,11 @@ from fixtures_tiny import tiny_clip, tiny_processor
 from huggingface_hub import ModelCard
 
 from negation_clip import HanClipModel, embedded_path
-from negation_clip.cards import CONVERTED, PAPERS, citation, model_card, read_results
+from negation_clip.cards import CONVERTED, PAPERS, citation, model_card, read_results, start_licence
 from negation_clip.evaluation.command import SCHEMA
 from negation_clip.judge.base import model_revision
 from negation_clip.trainers.lora import add_lora
+from negation_clip.trainers.push import with_licence
 
 LOG = {"arguments": {"model": "base", "dataset": "scenes", "lora_rank": 4, "overwrite": True}, "steps": 3, "log": []}
 
@@ -147,8 +148,9 @@ def test_a_figure_that_is_not_defined_is_left_out(run):
 
 
 def test_other_files_are_refused(run):
-    with pytest.raises(FileNotFoundError, match="there are no results at .*absent.json"):
-        model_card(run, "someone/x", results=[run / "absent.json"])
+    for absent in (run / "absent.json", run / "model"):
+        with pytest.raises(FileNotFoundError, match=r"there are no results at .*/(absent|model/results)\.json"):
+            model_card(run, "someone/x", results=[absent])
     with pytest.raises(ValueError, match="is no results.json of negation-clip evaluate"):
         model_card(run, "someone/x", results=[write(run / "a.json", {"accuracy": 1.0})])
     with pytest.raises(ValueError, match=f"has schema 99, and {SCHEMA} is known"):
@@ -156,6 +158,97 @@ def test_other_files_are_refused(run):
     (run / "c.json").write_text("{")
     with pytest.raises(ValueError, match="c.json is no JSON file"):
         model_card(run, "someone/x", results=[run / "c.json"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), None, "0.5", True])
+@pytest.mark.parametrize("place", [("intervals", "strict_accuracy", "low"), ("coverage",)])
+def test_what_stands_beside_a_figure_is_a_number_too(run, place, value):
+    held = results_of(run / "model")
+    *way, last = place
+    inner = held["tests"]["negbench/COCO val mcq"]["results"]["ours"]
+    for key in way:
+        inner = inner[key]
+    inner[last] = value
+    with pytest.raises(ValueError, match="strict_accuracy of negbench/COCO val mcq is or has .*, which is no number"):
+        read_results(write(run / "some.json", held), run / "model")
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        (["models", "ours"], "run/model"),
+        (["models"], {}),
+        (["tests", "scenes/test"], None),
+        (["tests", "scenes/test", "kind"], "contest"),
+        (["tests", "scenes/test", "main"], None),
+        (["tests", "scenes/test", "results", "ours"], []),
+        (["tests", "scenes/test", "results", "ours", "intervals"], {"mcq.strict": 5}),
+        (["tests", "scenes/test", "data"], None),
+        (["command"], None),
+    ],
+)
+def test_results_of_another_build_are_refused(run, way, value):
+    held = results_of(run / "model")
+    inner = held
+    for key in way[:-1]:
+        inner = inner[key]
+    inner[way[-1]] = value
+    says = r"some.json(: .* is not as negation-clip evaluate writes it| has no figures of .* but of nothing)"
+    with pytest.raises(ValueError, match=says):
+        read_results(write(run / "some.json", held), run / "model")
+
+
+def test_a_figure_stands_once_and_two_of_them_are_refused(run):
+    results = write(run / "results.json", results_of(run / "model"))
+    copy = write(run.parent / "copy.json", results_of(run / "model"))
+    card = model_card(run, "someone/x", results=[results, run, copy, copy])
+    assert len(card.data.eval_results) == 3 and card.text.count("| scenes/test | mcq.strict |") == 1
+    held = results_of(run / "model")
+    held["tests"]["scenes/test"]["results"]["ours"]["scores"]["mcq"]["strict"] = 0.5
+    with pytest.raises(ValueError, match=r"mcq.strict of scenes/test is 0.875 in one result file and 0.5 in another"):
+        model_card(run, "someone/x", results=[write(copy, held)])
+
+
+def test_odd_names_break_neither_the_table_nor_the_metadata(run):
+    held = results_of(run / "model")
+    names = ["my | test\n# Heading", "日本語", "--- {{ card_data }}", "a: b"]
+    held["tests"] = {name: held["tests"]["negbench/COCO val mcq"] for name in names}
+    card = str(model_card(run, "someone/x", results=[write(run / "some.json", held)]))
+    rows = [line for line in card.splitlines() if line.startswith("| ") and "strict_accuracy" in line]
+    assert len(rows) == 4 and all(row.count("|") == 7 for row in rows) and "\n# Heading" not in card
+    (entry,) = yaml.safe_load(card.split("\n---\n")[0].removeprefix("---\n"))["model-index"]
+    assert all(re.fullmatch(r"[a-z0-9_./-]+", result["dataset"]["type"]) for result in entry["results"])
+
+
+@pytest.mark.parametrize("base", ["/home/someone/clip", "../clip", "a/b/c", 'x"); import os #', "two words", ""])
+def test_a_base_model_is_an_id(run, base):
+    with pytest.raises(ValueError, match="must be an id on the Hub, owner/name"):
+        model_card(run, "someone/x", base_model=base)
+
+
+def test_an_adapter_of_another_model_is_refused(run):
+    (run / "adapter").mkdir()
+    config = {"peft_type": "LORA", "auto_mapping": {"base_model_class": "CLIPModel"}}
+    (run / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="an adapter of CLIPModel"):
+        model_card(run, "someone/x", "adapter")
+
+
+def test_a_model_of_a_run_named_itself_has_the_run_s_log_and_a_checkpoint_the_licence(run):
+    card = model_card(run / "model", "someone/x")
+    assert card.data.license == "apache-2.0" and "| lora_rank | 4 |" in card.text and "| steps | 3 |" in card.text
+    for name in ("checkpoint-2", "other"):
+        shutil.copytree(run / "model", run / name)
+    card = model_card(run / "checkpoint-2", "someone/x")
+    assert card.data.license == "apache-2.0" and "| steps |" not in card.text
+    with pytest.raises(ValueError, match="the licence is not known"):
+        model_card(run / "other", "someone/x")
+
+
+def test_a_folder_in_an_option_is_shortened(run):
+    arguments = {**LOG["arguments"], "dataset": ["/home/someone/My Data/a.json", "x|y"]}
+    (run / "training_log.json").write_text(json.dumps({"arguments": arguments}))
+    assert "| dataset | a.json, x/y |" in model_card(run, "someone/x").text
 
 
 def test_without_results_the_card_says_so(run):
@@ -236,6 +329,159 @@ def test_from_a_model_that_is_not_there_no_licence_is_inherited(run, tmp_path):
             model_card(run, "someone/x")
     log_of(run, data="scenes", model="meru")
     assert model_card(run, "someone/x").data.license == "apache-2.0"
+
+
+def card_of(folder: Path, licence: str) -> Path:
+    """A folder with a card; `licence` is YAML."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text(f"---\n{licence}\n---\n# X\n")
+    return folder
+
+
+def test_a_relative_folder_is_one_of_the_training_not_of_the_push(run, tmp_path, monkeypatch):
+    card_of(tmp_path / "train" / "start", "license: cc-by-nc-4.0")
+    card_of(tmp_path / "push" / "start", "license: mit")
+    monkeypatch.chdir(tmp_path / "train")
+    log_of(run, **with_licence({"data": "scenes", "model": "start"}))
+    log_of(tmp_path / "old", data="scenes", model="start")  # a log without the licence
+    monkeypatch.chdir(tmp_path / "push")
+    card = model_card(run, "someone/x")
+    assert card.data.license == "cc-by-nc-4.0" and str(tmp_path) not in str(card)
+    with pytest.raises(ValueError, match="licensed cc-by-nc-4.0, and a copy cannot be licensed mit"):
+        model_card(run, "someone/x", licence="mit")
+    # and so for what begins with that training
+    for known, start in (("cc-by-nc-4.0", run), (None, tmp_path / "old")):
+        assert (start_licence({"model": str(start)}) or {}).get("license") == (known and [known])
+    log_of(run, data="scenes", model="start")
+    with pytest.raises(ValueError, match="the licence is not known: give that"):
+        model_card(run, "someone/x")
+
+
+def test_the_folder_that_a_training_began_with_may_go(run, tmp_path):
+    start = card_of(tmp_path / "start", "license: cc-by-nc-4.0")
+    log_of(run, **with_licence({"model": str(start)}))
+    shutil.rmtree(start)
+    assert model_card(run, "someone/x").data.license == "cc-by-nc-4.0"
+    # what was unknown then is unknown still
+    log_of(run, **with_licence({"model": str(start)}))
+    card_of(start, "license: mit")
+    with pytest.raises(ValueError, match="the licence is not known"):
+        model_card(run, "someone/x")
+
+
+def broken_readme(folder: Path) -> Path:
+    return card_of(folder, "license: [mit")
+
+
+def broken_log(folder: Path) -> Path:
+    log_of(folder)
+    (folder / "training_log.json").write_text("{" if folder.name == "start" else "[" * 200_000)
+    return folder
+
+
+def log_of_bytes(folder: Path) -> Path:
+    log_of(folder)
+    (folder / "training_log.json").write_bytes(b'{"arguments": {"model": "\xff"}}')
+    return folder
+
+
+def no_licence_at_all(folder: Path) -> Path:
+    return card_of(folder, "license: {name: mine}")
+
+
+def too_long(folder: Path) -> Path:
+    return folder / ("x" * 300) / ("y" * 5000)
+
+
+def a_circle(folder: Path) -> Path:
+    log_of(folder, model=str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("made", [broken_readme, broken_log, log_of_bytes, no_licence_at_all, too_long, a_circle])
+@pytest.mark.parametrize("steps", [0, 1])
+def test_what_cannot_be_read_on_the_way_to_a_licence_is_a_licence_that_is_not_known(
+    run, tmp_path, made, steps, caplog
+):
+    start = made(tmp_path / ("start" if steps else "begin"))
+    if steps:
+        log_of(tmp_path / "between", model=str(start))
+        start = tmp_path / "between"
+    told = with_licence({"data": "scenes", "model": str(start)})
+    assert told["licence"] is None
+    assert made is a_circle or "the licence of the model that is trained is not known" in caplog.text
+    for arguments in (told, {"data": "scenes", "model": str(start)}):
+        log_of(run, **arguments)
+        with pytest.raises(ValueError, match=r"^the licence is not known.*: give that \(--licence\)"):
+            model_card(run, "someone/x")
+        card = model_card(run, "someone/x", licence="mit")
+        assert card.data.license == "mit" and "as whoever published them here states" in card.text
+
+
+def test_a_broken_card_beside_the_weights_needs_a_licence_and_hides_none(run, tmp_path):
+    shutil.copy(broken_readme(tmp_path / "other") / "README.md", run / "model" / "README.md")
+    with pytest.raises(ValueError, match=r"the licence is not known \(.*README.md is no card that can be read"):
+        model_card(run, "someone/x")
+    assert model_card(run, "someone/x", licence="apache-2.0").data.license == "apache-2.0"
+    with pytest.raises(ValueError, match="licensed apache-2.0, and a copy cannot be licensed mit"):  # of the log
+        model_card(run, "someone/x", licence="mit")
+
+
+@pytest.mark.parametrize(
+    ("stated", "known"),
+    [
+        ("license: MIT", "mit"),
+        ("license: [MIT]", "mit"),
+        ("license: [Apache-2.0, mit, MIT]", ["apache-2.0", "mit"]),
+        ("license: cc-by-nc-4.0\nmodel-index: [1]", "cc-by-nc-4.0"),
+    ],
+)
+def test_licences_are_compared_as_the_hub_writes_them(run, stated, known):
+    card_of(run / "model", stated)
+    names = [known] if isinstance(known, str) else known
+    for given in (None, ",".join(names), ", ".join(reversed(names)).upper()):
+        card = model_card(run, "someone/x", licence=given)
+        assert card.data.license == known and "as what they come from" in card.text
+        assert "licensed " + ", ".join(f"`{name}`" for name in names) + "," in card.text
+    for other in ("bsd-3-clause", *([names[0]] if len(names) > 1 else [])):
+        with pytest.raises(ValueError, match=f"licensed {','.join(names)}, and a copy cannot be licensed {other}"):
+            model_card(run, "someone/x", licence=other)
+
+
+@pytest.mark.parametrize("stated", ["license: unknown", "license: []", "license:", "tags: [x]"])
+def test_an_unknown_licence_can_be_given(run, stated):
+    start = card_of(run.parent / "start", stated)
+    log_of(run, **with_licence({"model": str(start)}))
+    with pytest.raises(ValueError, match="the licence is not known"):
+        model_card(run, "someone/x")
+    for given in ("MIT", "unknown"):
+        card = model_card(run, "someone/x", licence=given)
+        assert card.data.license == given.lower() and "as whoever published them here states" in card.text
+
+
+def test_a_licence_of_another_name_keeps_its_name_and_its_text(run, tmp_path):
+    url = "https://example.org/terms"
+    other = "license: other\nlicense_name: my-terms\nlicense_link: "
+    start = card_of(tmp_path / "start", other + url)
+    log_of(run, **with_licence({"model": str(start)}))
+    for given in (None, "other"):
+        card = model_card(run, "someone/x", licence=given)
+        assert (card.data.license, card.data.license_name, card.data.license_link) == ("other", "my-terms", url)
+        assert f"licensed `other` (my-terms) ([its text]({url}))" in card.text
+    with pytest.raises(ValueError, match="licensed other, and a copy cannot be licensed mit"):
+        model_card(run, "someone/x", licence="mit")
+    # a link to a file: one beside the weights, else the backbone's on the Hub, else none
+    card_of(start, other + "./LICENSE.md")
+    log_of(run, **with_licence({"model": str(start)}))
+    card = model_card(run, "someone/x")
+    assert card.data.license_link is None and "(its text, `LICENSE.md`, is with the model" in card.text
+    card = model_card(run, "someone/x", base_model="org/clip")
+    assert card.data.license_link == "https://huggingface.co/org/clip/blob/main/LICENSE.md"
+    (run / "model" / "LICENSE.md").write_text("Do as you like.")
+    assert model_card(run, "someone/x").data.license_link == "LICENSE.md"
+    log_of(run, model="org/clip")
+    card = model_card(run, "someone/x", licence="other")  # stated, with a text that was put there
+    assert (card.data.license, card.data.license_link) == ("other", "LICENSE.md")
 
 
 def test_a_licence_that_nobody_knows_is_asked_for(run):

@@ -59,7 +59,7 @@ def test_it_is_made_from_the_cards_of_its_members_and_brought_up_to_date(hub):
     found = push_collection("me", [*REPOS, REPOS[0]], token=TOKEN)
     (held,) = hub.collections.values()
     assert found["url"].endswith(held["slug"])
-    assert held["title"] == "negation-clip: HanCLIP" and not held["private"]
+    assert held["title"] == "negation-clip" and not held["private"]
     assert held["description"] == (
         "1 model (HanCLIP), 1 data set, 1 Space. Licences: apache-2.0, cc-by-4.0, cc-by-nc-4.0."
     )
@@ -85,7 +85,7 @@ def test_it_is_made_from_the_cards_of_its_members_and_brought_up_to_date(hub):
     hub.repos["model", "me/hanclip"].revisions["1" * 40] = {"README.md": again}
     hub.repos["model", "me/steered"] = Repo()
     hub.repos["model", "me/steered"].files["README.md"] = b"---\nlicense: mit\n---\n# x\n"
-    push_collection("me", ["me/hanclip", "me/steered"], title="negation-clip: HanCLIP", token=TOKEN)
+    push_collection("me", ["me/hanclip", "me/steered"], token=TOKEN)
     (held,) = hub.collections.values()
     assert [item["id"] for item in held["items"]] == ["me/hanclip", "me/quads", "me/negbench", "me/steered"]
     assert "strict_accuracy 0.7." in held["items"][0]["note"]["text"]
@@ -94,8 +94,38 @@ def test_it_is_made_from_the_cards_of_its_members_and_brought_up_to_date(hub):
     )
     # a member whose card has gone is counted still
     del hub.repos["dataset", "me/quads"]
-    push_collection("me", ["me/steered"], title="negation-clip: HanCLIP", token=TOKEN)
+    push_collection("me", ["me/steered"], title=" negation-clip\n", token=TOKEN)
     assert held["description"].startswith("2 models (HanCLIP), 1 data set, 1 Space. Licences: apache-2.0, cc-by-nc")
+
+
+def test_another_family_goes_into_the_same_collection(hub):
+    hub.repos["model", "me/phyclip"] = Repo()
+    hub.repos["model", "me/phyclip"].files["README.md"] = MODEL.replace("hanclip", "phyclip").encode()
+    urls = {push_collection("me", [name], token=TOKEN)["url"] for name in ("me/hanclip", "me/phyclip", REPOS[1])}
+    (held,) = hub.collections.values()
+    assert len(urls) == 1 and [item["id"] for item in held["items"]] == ["me/hanclip", "me/phyclip", "me/quads"]
+    assert held["description"].startswith("2 models (HanCLIP, PHyCLIP), 1 data set.")
+
+
+def test_what_is_to_be_private_is_not_put_where_it_is_public(hub):
+    push_collection("me", REPOS[:1], token=TOKEN)
+    before = json.dumps(hub.collections)
+    with pytest.raises(ValueError, match="'negation-clip' is on the Hub already, and public, so nothing was changed"):
+        push_collection("me", REPOS[:2], private=True, token=TOKEN)
+    assert json.dumps(hub.collections) == before
+    for _ in range(2):
+        push_collection("me", REPOS[:2], title="closed", private=True, token=TOKEN)
+    assert [held["private"] for held in hub.collections.values()] == [False, True]
+
+
+def test_a_title_that_is_too_long_for_the_hub_is_said_by_it(hub, capsys, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.longest_title = 40
+    assert cli.main(["collection", "me", *REPOS[:2], "--title", "x" * 41]) == 2
+    error = capsys.readouterr().err
+    assert "Too big: expected string to have <=40 characters" in error and error.count("\n") == 1
+    assert not hub.collections
+    assert cli.main(["collection", "me", *REPOS[:2], "--title", "x" * 40]) == 0
 
 
 def test_a_call_that_broke_off_is_repeated(hub):

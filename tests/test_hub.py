@@ -132,6 +132,9 @@ def test_paths_of_this_machine_are_taken_out(run):
         ("~/secret/x", "x"),
         ("/home/me/My Drive/model", "model"),
         ("C:/Users/me/model.pt", "model.pt"),
+        ("server:/srv/me/model and PATH=/a/b:/home/me/bin", "server:model and PATH=b:bin"),
+        ("~me/secret/x and about ~3/4 of it", "x and about ~3/4 of it"),
+        (r"\\server\share\x", "x"),
     ],
 )
 def test_shorten_paths_touches_absolute_paths_only(text, expected):
@@ -159,6 +162,41 @@ def test_secrets_of_other_services_are_refused(run, secret):
     with pytest.raises(ValueError, match="results.json, line 2, holds an access token") as caught:
         plan_push(run, "someone/x")
     assert secret not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({"source": "/home/someone/secret/clip"}, "names a path of this machine: /home/someone/secret/clip"),
+        ({"note": "ghp_" + "a1" * 18}, "holds an access token"),
+    ],
+)
+def test_the_metadata_of_the_weights_are_looked_at_too(run, metadata, says):
+    weights = run / "model" / "model.safetensors"
+    save_file(load_file(weights), weights, {"format": "pt", **metadata})
+    with pytest.raises(ValueError, match=f"the metadata of model.safetensors, line [23], {says}") as caught:
+        plan_push(run, "someone/x")
+    assert "a1a1" not in str(caught.value)
+
+
+def test_where_an_adapter_was_loaded_from_stays_here(run):
+    path = run / "adapter" / "adapter_config.json"
+    config = json.loads(path.read_text())
+    for given, kept in (("/home/someone/my clip", None), ("org/clip", "org/clip")):
+        path.write_text(json.dumps({**config, "base_model_name_or_path": given}))
+        sent = json.loads(plan_push(run, "someone/x", "adapter").files["adapter_config.json"])
+        assert sent.get("base_model_name_or_path") == kept
+
+
+def test_a_text_of_the_licence_goes_along(run, hub):
+    (run / "model" / "LICENSE").write_text("See /usr/share/common-licenses/GPL-3, which is no path of this machine.")
+    (run / "model" / "licensed_data.csv").write_text("a")
+    (run / "LICENSE.md").write_text("of something else")
+    push(run, "someone/x", token=TOKEN)
+    assert set(files(hub, "someone/x")) == HANCLIP_FILES | {"training.png", "LICENSE"}
+    (run / "model" / "LICENSE").write_text(TOKEN)
+    with pytest.raises(ValueError, match="LICENSE, line 1, holds an access token"):
+        plan_push(run, "someone/x")
 
 
 def test_a_value_under_the_name_of_a_secret_is_refused(run):
@@ -191,12 +229,26 @@ def test_a_model_without_processor_or_tokenizer_is_refused(run):
         ("model/config.json", "{", "config.json is no JSON file"),
         ("model/model.safetensors.index.json", "{}", "index.json names no shards"),
         ("results.json", "[1]", "results.json holds no JSON object"),
+        ("results.json", '{"figures": [1, NaN]}', "results.json holds a NaN or an infinity, which are no JSON"),
+        ("results.json", "[" * 200_000, "results.json is no JSON file"),
+        ("model/model.safetensors.index.json", '{"weight_map": {"a": 1}}', "weight_map must name a file"),
+        ("model/processor_config.json", '{"auto_map": {"AutoProcessor": "mine.P"}}', "mine.py is missing, which auto"),
+        ("model/tokenizer_config.json", '{"auto_map": "mine.T"}', "tokenizer_config.json: auto_map must name a class"),
     ],
 )
 def test_damaged_files_are_named(run, name, content, says):
     (run / name).write_text(content)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises((ValueError, FileNotFoundError), match=says):
         plan_push(run, "someone/x")
+
+
+def test_the_code_of_a_tokenizer_goes_along(run):
+    path = run / "model" / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "auto_map": {"AutoTokenizer": ["own_tokenizer.Slow", None]}}))
+    (run / "model" / "own_tokenizer.py").write_text("from .own_words import WORDS\n")
+    (run / "model" / "own_words.py").write_text("WORDS = []\n")
+    assert {"own_tokenizer.py", "own_words.py"} <= set(plan_push(run, "someone/x").files)
 
 
 @pytest.mark.parametrize("content", [b"---\nlicense: [mit\n---\n# X\n", b"---\nlicense: mit\n---\n# \xff\xfe\n"])
@@ -296,6 +348,64 @@ def test_a_push_that_broke_off_is_repeated_and_sends_no_large_file_twice(run, hu
     assert len(hub.repos["model", "someone/hanclip-tiny"].messages) == 1
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["/repos/create", "/branch/", "/tree/", "/validate-yaml", "/preupload/", "/objects/batch", "/lfs/", "/commit/"],
+)
+def test_a_push_may_break_off_anywhere(run, hub, place):
+    """What is on the Hub is what was there before, and the same call brings the rest."""
+    hub.fail_next.append((place, 400))
+    with pytest.raises((HfHubHTTPError, OSError, RuntimeError, ValueError)):
+        push(run, "someone/x", token=TOKEN, revision="dev")
+    assert not hub.fail_next and all(not held for repo in hub.repos.values() for held in repo.revisions.values())
+    push(run, "someone/x", token=TOKEN, revision="dev")
+    repo = hub.repos["model", "someone/x"]
+    assert set(repo.revisions[repo.branches["dev"]]) == HANCLIP_FILES | {"training.png"}
+    assert not repo.files and len(hub.uploads) == len(set(hub.uploads)) == 2
+
+
+def test_a_branch_is_brought_up_to_date_and_main_left_alone(run, hub):
+    push(run, "someone/x", token=TOKEN)
+    repo = hub.repos["model", "someone/x"]
+    before = repo.files
+    for form, expected in (("adapter", "adapter_model.safetensors"), ("merged", "model.safetensors")):
+        push(run, "someone/x", form, token=TOKEN, revision="dev")
+        held = repo.revisions[repo.branches["dev"]]
+        assert [name for name in held if name.endswith(".safetensors")] == [expected]
+    assert repo.files is before
+    with pytest.raises(ValueError, match="the revision must be the name of a branch"):
+        push(run, "someone/x", token=TOKEN, revision="")
+
+
+def test_what_is_to_be_private_is_not_sent_to_where_it_is_public(run, hub):
+    push(run, "someone/open", token=TOKEN)
+    before = dict(files(hub, "someone/open"))
+    (run / "secret.png").write_bytes(b"of the customer")
+    with pytest.raises(ValueError, match="someone/open is on the Hub already, and public, so nothing was sent"):
+        push(run, "someone/open", private=True, token=TOKEN)
+    assert files(hub, "someone/open") == before
+    for _ in range(2):  # one that is private already
+        push(run, "someone/closed", private=True, token=TOKEN)
+    push(run, "someone/closed", token=TOKEN)
+    assert hub.repos["model", "someone/closed"].private
+
+
+def test_a_hub_that_is_not_there_is_named(run, hub, monkeypatch, capsys):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # the port of `discard`: nobody listens
+    assert cli.main(["push", str(run), "someone/x"]) == 2
+    error = capsys.readouterr().err
+    assert "the Hub at http://127.0.0.1:9 cannot be reached" in error and error.count("\n") == 1
+
+
+def test_a_token_of_the_environment_that_cannot_be_sent_is_not_shown(run, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_über" + "secret" * 4)
+    with pytest.raises(ValueError, match="the access token holds spaces") as caught:
+        push(run, "someone/x")
+    assert "secret" not in str(caught.value)
+
+
 def test_what_an_earlier_push_left_behind_is_deleted(run, hub):
     push(run, "someone/hanclip-tiny", "adapter", token=TOKEN)
     theirs = {
@@ -332,7 +442,7 @@ def test_without_a_card_nothing_is_sent_but_a_dry_run_lists_the_rest(run, hub):
 
 
 def test_a_wrong_token_is_an_error_that_does_not_show_it(run, hub):
-    with pytest.raises(HfHubHTTPError) as caught:
+    with pytest.raises(HfHubHTTPError, match="(?s)401.*Log in by `hf auth login`") as caught:
         push(run, "someone/x", token="hf_" + "wrong" * 6)
     assert "wrongwrong" not in str(caught.value)
     assert not hub.repos

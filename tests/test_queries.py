@@ -83,6 +83,74 @@ NEGATED = {
         ("beach no\u202e people", "people", "beach"),
         ("\u2068no\u2069 people on the beach", "people", "beach"),
     ],
+    "emoji that are all that is named": [
+        ("beach no \U0001f415", "\U0001f415", "beach"),
+        ("\U0001f3d6\ufe0f without \U0001f9cd", "\U0001f9cd", "\U0001f3d6\ufe0f"),
+        ("no \U0001f415 \U0001f408 in the park", "\U0001f415 \U0001f408", "park"),
+        ("beach without people \U0001f30a", "people", "beach"),
+        (
+            "no \U0001f468\u200d\U0001f469\u200d\U0001f467 on the beach",
+            "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+            "beach",
+        ),
+    ],
+    "dashes that keyboards make of a minus": [
+        ("dog \u2013cat", "cat", "dog"),
+        ("dog \u2014cat", "cat", "dog"),
+        ("dog \u2012cat \u2015bird", "cat|bird", "dog"),
+        ("\u2013people sunset", "people", "sunset"),
+        ("\u2014dog", "dog", ""),
+        ("dog (\u2013cat), \u2013bird", "cat|bird", "dog"),
+        ("sunset \u2013\u201cpalm tree\u201d \u2014boat", "palm tree|boat", "sunset"),
+        ("sunset \u2013'palm tree'", "palm tree", "sunset"),
+        ("sunset \u2014(palm tree OR boat)", "palm tree|boat", "sunset"),
+        ("park \u2013video", "video", "park"),
+        ("dog \u2014cat \u2013 bird", "cat", "dog|bird"),
+        ("city \u2014no people, dogs \u2014ar 16:9", "people|dogs", "city"),
+        ("beach \u2013 no people", "people", "beach"),
+        ("beach\u2014no people", "people", "beach"),
+        ("cat \u2014without collar", "collar", "cat"),
+    ],
+    "tags and prompts": [
+        ("1girl, no_humans, no_palm_tree", "humans|palm tree", "1girl"),
+        ("beach. Negative prompt: people, text", "people|text", "beach"),
+        ("negative prompt: (text), watermark --ar 16:9", "text|watermark", ""),
+    ],
+    "clauses about what stood before the denial": [
+        ("men without shirts playing volleyball", "shirts", None),
+        ("a man without a helmet riding bikes", "helmet", None),
+        ("bride without veil holding roses", "veil", None),
+        ("players without shirts celebrating a goal", "shirts", None),
+        ("a kitchen without plastic drinking straws", "plastic drinking straws", "kitchen"),
+        ("a street without people walking dogs", "people walking dogs", "street"),
+        ("a bench with no plants surrounding it", "plants surrounding it", "bench"),
+        ("a girl with no shoes who holds a balloon", "shoes", None),
+        ("a room with no man who smiles", "man who smiles", "room"),
+        ("without people the beach looks calm", "people", None),
+        ("no cars a bench", "cars", "bench"),
+        ("no man rode a horse", "man rode a horse", ""),
+    ],
+    "what is not in the list": [
+        ("a man without a hat and a woman with a bag", "hat", "man|woman|bag"),
+        ("a woman without a bag and a dog", "bag", "woman|dog"),
+        ("a room without a bed and a desk", "bed|desk", "room"),
+        ("bread without butter or jam and a spoon", "butter|jam", "bread|spoon"),
+        ("sandwich without cheese and a glass of milk", "cheese", "sandwich|glass of milk"),
+    ],
+    "said of the picture": [
+        ("A dog is in the picture, but a cat is not.", "cat", "dog"),
+        ("the dog is here, the cat isn\u2019t", "cat", "dog"),
+        ("cars not wanted, city street", "cars", "city street"),
+        ("no need for people, just mountains", "people", "mountains"),
+        ("delete the background, red car", "background", "red car"),
+        ("erase people from the beach", "people", "beach"),
+        ("forget the dog, show the cat", "dog", "cat"),
+    ],
+    "attributes that began": [
+        ("not yet ripe bananas", "ripe", "bananas"),
+        ("no longer green leaves", "green", "leaves"),
+        ("not raining street", "raining", "street"),
+    ],
     "seeming": [
         ("the kitchen does not appear to have a fridge", "fridge", "kitchen"),
         ("a dog that doesn't appear to be wearing a collar", "collar", "dog"),
@@ -945,6 +1013,33 @@ NEGATED = {
 }
 # By kind: a query that denies nothing named, and what must be present.
 AFFIRMATIVE = {
+    "dashes": [
+        ("dog \u2013 cat", "dog|cat"),
+        ("dog\u2014cat", "dog|cat"),
+        ("New York\u2013London flight", "New York|London flight"),
+        ("photo from 2010 \u20132015", None),
+        ("temperature \u20135 degrees", None),
+        ("a dog \u2013a poodle\u2013 running", "dog|poodle|running"),
+        ("dog \u2013cat\u2013 bird", "dog|cat|bird"),
+        ("a dog \u2014and a cat", "dog|cat"),
+        ("city at night \u2014ar 16:9 \u2013v 6", "city|night"),
+        ("\u2013 dog in the park", "dog|park"),
+    ],
+    "names of pages, and what is printed": [
+        ("don't tread on me flag", None),
+        ("don't panic mug", None),
+        ("404 not found page", None),
+        ("no image available placeholder", None),
+        ("no_entry_sign", None),
+        ("minus ten degrees", None),
+        ("save for later button", None),
+        ("all but forgotten road", None),
+        ("couldn't ask for a better view", None),
+        ("bar none the best burger", None),
+        ("the dog is brown, the cat isn't", None),
+        ("a bird I have never seen before", "bird"),
+        ("no \u2122", None),
+    ],
     "plain": [
         ("a kitchen", "kitchen"),
         ("a dog and a cat on a sofa", "dog|cat|sofa"),
@@ -1376,6 +1471,8 @@ AFFIRMATIVE = {
     ],
 }
 FOREIGN = [
+    "insans\u0131z plaj",
+    "arabas\u0131z sokak",
     "Küche ohne Kühlschrank",
     "der Hund ist nicht im Garten",
     "ein Strand ohne Menschen",
@@ -1612,7 +1709,7 @@ def check_consistency(text):
         assert '"' not in query.kept and not query.unsupported_language
     else:
         assert query.span is None and query.kept == query.sentence and query.operands == []
-        assert query.sentence == query.text or "--" in text or "::" in text
+        assert query.sentence == query.text or any(mark in text for mark in ("--", "::", "\u2013", "\u2014"))
     for cue in query.cues:
         assert isinstance(cue, Cue) and text[cue.start : cue.end] == cue.text != ""
         assert 0 <= cue.phrase[0] <= cue.start < cue.end <= cue.phrase[1] <= len(text)
@@ -1693,6 +1790,7 @@ def test_english_with_foreign_words_is_english(text):
         ("cat -(dog OR bird) sofa", [("-(dog OR bird)", 4, 18)]),
         ("cat -(dog", [("-(dog", 4, 9)]),
         ("park \uff0ddog", [("\uff0ddog", 5, 9)]),
+        ("park \u2013dog \u2014\u201cred car\u201d", [("\u2013dog", 5, 9), ("\u2014\u201cred car\u201d", 10, 20)]),
         ("kids, none of them wearing shoes", [("none", 6, 10)]),
         ("city --ar  16:9  --no dog", [("--no", 17, 21)]),
         ("city::2 no dog", [("no", 8, 10)]),
@@ -1780,6 +1878,10 @@ def test_what_is_left_of_the_text(text, kept):
         ("beach without people -dog", "beach without people", ["dog"]),
         ("beach  without people", "beach without people", []),
         ("cat - portrait", "cat - portrait", []),
+        ("cat \u2013 portrait", "cat \u2013 portrait", []),
+        ("cat \u2014dog", "cat", ["dog"]),
+        ("street \u2014no cars, people \u2014ar 16:9", "street", ["cars", "people"]),
+        ("beach, negative prompt: people", "beach", ["people"]),
         ("street --no cars, people --ar 16:9", "street", ["cars", "people"]),
         ("street at night --ar 16:9 --tile", "street at night", []),
         ("--v 6", "", []),
@@ -1803,6 +1905,9 @@ def test_what_search_operators_deny(text, sentence, operands):
         ("hardly any people on the beach", "approximate"),
         ("almost no snow", "approximate"),
         ("few people on the beach", "approximate"),
+        ("less people, more trees", "approximate"),
+        ("fewer cars", "approximate"),
+        ("less snow", ""),
         ("not many boats", "approximate"),
         ("no more than two dogs", "approximate"),
         ("a not very tidy room", "approximate"),
@@ -1862,6 +1967,12 @@ WORDS = [
     "--no",
     "--ar 16:9",
     "::2",
+    "\u2013dog",
+    "\u2014no",
+    "\u2014",
+    "\U0001f415",
+    "no_humans",
+    "negative prompt:",
     "hide photos with",
     "looking for",
     "of the",

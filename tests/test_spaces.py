@@ -79,17 +79,57 @@ def test_a_dry_run_sends_nothing(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [["space", "push", "negbench", "someone/negbench"], ["collection", "someone", "a/b"]]
+    "command",
+    [["space", "push", "negbench", "someone/negbench"], ["collection", "someone", "a/b"], ["push", None, "someone/x"]],
 )
-def test_who_is_not_logged_in_is_told_how(hub, command, capsys, monkeypatch):
+def test_who_is_not_logged_in_is_told_how(hub, command, capsys, monkeypatch, tmp_path):
     from fixtures_hub import Repo
+    from fixtures_tiny import tiny_clip, tiny_processor
 
+    if command[0] == "push":
+        tiny_clip().save_pretrained(tmp_path)
+        tiny_processor().save_pretrained(tmp_path)
+        command = ["push", str(tmp_path), "someone/x", "--licence", "mit"]
+        capsys.readouterr()
     monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
     hub.repos["model", "a/b"] = Repo()
     hub.repos["model", "a/b"].files["README.md"] = b"---\nlicense: mit\n---\n"
     assert cli.main(command) == 2
     error = capsys.readouterr().err
     assert "401" in error and "Log in by `hf auth login`" in error and error.count("\n") == 1
+
+
+def test_who_pushes_quadruplets_and_is_not_logged_in_is_told_how(hub, monkeypatch, tmp_path):
+    from huggingface_hub.errors import HfHubHTTPError
+
+    from negation_clip.data.quadruplet_folder import CONTENTS, push_to_hub
+
+    for name in CONTENTS:
+        (tmp_path / name).mkdir() if name == "data" else (tmp_path / name).write_text('{"settings": {}}')
+    (tmp_path / "data" / "train-00000-of-00001.parquet").write_bytes(b"not really")
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    with pytest.raises(HfHubHTTPError, match="(?s)401.*Log in by `hf auth login`"):
+        push_to_hub(tmp_path, "someone/quads")
+    push_to_hub(tmp_path, "someone/quads", token=TOKEN)
+    with pytest.raises(ValueError, match="someone/quads is on the Hub already, and public"):
+        push_to_hub(tmp_path, "someone/quads", private=True, token=TOKEN)
+
+
+def test_a_space_that_is_to_be_private_is_not_sent_to_where_it_is_public(hub):
+    push_space("negbench", "someone/open", token=TOKEN)
+    with pytest.raises(ValueError, match="someone/open is on the Hub already, and public"):
+        push_space("mllm_judge", "someone/open", private=True, token=TOKEN)
+    assert "mllm_judge.py" not in hub.repos["space", "someone/open"].files
+
+
+@pytest.mark.parametrize("place", ["/repos/create", "/tree/", "/validate-yaml", "/preupload/", "/commit/"])
+def test_a_push_of_a_space_may_break_off_anywhere(hub, place):
+    hub.fail_next.append((place, 400))
+    with pytest.raises((OSError, RuntimeError, ValueError)):
+        push_space("negbench", "someone/negbench", token=TOKEN)
+    assert not hub.fail_next and all(not repo.files for repo in hub.repos.values())
+    push_space("negbench", "someone/negbench", token=TOKEN)
+    assert set(hub.repos["space", "someone/negbench"].files) == FILES | {"negbench.py"}
 
 
 def test_what_is_no_matter_of_logging_in_is_not_said_to_be(hub):

@@ -17,12 +17,13 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
-from negation_clip.trainers.runs import prepare_output, run_script
+from negation_clip.trainers.runs import check_output, prepare_output, run_script, write_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 TASKS = ("mcq", "exclusion", "none")
 _PROBES, _GRID = "probes.safetensors", "grid.json"
+# Of a configuration: where it came from and what wrote it. Weights have a dtype of their own.
+_PROVENANCE = {"_name_or_path", "transformers_version", "architectures", "auto_map", "dtype"}
 
 
 @dataclass
@@ -219,7 +222,10 @@ def fit_steering(
         >>> fit.chosen["alpha"], fit.probes.accuracy
         >>> fit.encoder.encode_texts(["a dog but no cat"])
     """
-    named = {"model": model} if isinstance(model, str) else {}
+    from negation_clip.trainers.push import start_of
+
+    # Never the default: a card takes the licence from here.
+    named = {"model": str(model) if isinstance(model, (str, Path)) else start_of(model)}
     named |= {"validation": validation} if isinstance(validation, str) else {}
     named |= {"output_dir": str(output_dir)} if output_dir is not None else {}
     return _fit(SteeringArguments(**named, **options), model, processor, pairs, captions, validation, output_dir)
@@ -258,7 +264,7 @@ def main(arguments: SteeringArguments, publishing: PushArguments | None = None) 
 def _fit(arguments: SteeringArguments, model, processor, pairs, captions, validation, output_dir) -> SteeringFit:
     from negation_clip.data.negation_pairs import load_pairs, negate_captions
 
-    a, start = arguments, time.perf_counter()
+    a, start = _plain_options(arguments), time.perf_counter()
     validation = "none" if validation is None else validation
     _check(a, validation)
     _require_sklearn()
@@ -272,12 +278,14 @@ def _fit(arguments: SteeringArguments, model, processor, pairs, captions, valida
         raise ValueError(f"holdout={a.holdout} leaves nothing to fit: there are {len(pairs)} pairs")
     out = None if output_dir is None else Path(output_dir)
     if out is not None:
-        prepare_output(out, a.overwrite, a.resume)
+        check_output(out, a.overwrite, a.resume)
 
     encoder = _load(model, processor, a)
     steered = encoder.model
     steered.set_steering(alpha=a.alpha, layers=a.layers)  # says what is wrong with them before the work
-    key = _key(steered, pairs, a)
+    if out is not None:
+        prepare_output(out, a.overwrite, a.resume)
+    key = _key(encoder, pairs, a)
     probes = _read_probes(out, key) if a.resume else None
     if probes is None:
         encoder.report_truncation([negated for _, negated in pairs])
@@ -317,6 +325,23 @@ def _fit(arguments: SteeringArguments, model, processor, pairs, captions, valida
     return fit
 
 
+def _plain_options(a: SteeringArguments) -> SteeringArguments:
+    """The same with plain numbers and lists, which a file can hold, in place of those of NumPy and torch."""
+    from huggingface_hub.dataclasses import type_validator
+
+    from negation_clip.modeling.modeling_steered import plain_value
+
+    wider = {float: float | int, list[float]: list[float | int]}
+    values = {name: plain_value(value) for name, value in vars(a).items()}
+    for name, expected in get_type_hints(SteeringArguments).items():
+        try:
+            type_validator(name, values[name], wider.get(expected, expected))
+        except TypeError as error:
+            wanted = getattr(expected, "__name__", expected) if isinstance(expected, type) else expected
+            raise ValueError(f"{name} must be {wanted}, got {values[name]!r}") from error
+    return dataclasses.replace(a, **values)
+
+
 def _check(a: SteeringArguments, validation) -> None:
     if isinstance(validation, str) and validation not in TASKS:
         raise ValueError(f"validation={validation!r}: choose {', '.join(TASKS)}")
@@ -351,8 +376,8 @@ def _load(model, processor, a: SteeringArguments) -> Encoder:
     from negation_clip import Encoder, SteeredClipModel
     from negation_clip.model_place import check_device, model_place
 
+    check_device(a.device)
     if isinstance(model, (str, Path)):
-        check_device(a.device)
         model = model_place(model, "model")
         processor = AutoProcessor.from_pretrained(model, backend="pil") if processor is None else processor
     elif processor is None:
@@ -564,8 +589,9 @@ def search(
     path = None if output_dir is None else output_dir / _GRID
     known: dict[str, dict] = {}
     if path is not None and path.exists():
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        known = stored["measured"] if stored["key"] == key else {}
+        with _says_what_is_damaged(path):
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            known = stored["measured"] if stored["key"] == key else {}
     model = encoder.model
     everything = list(range(model.config.text_config.num_hidden_layers))
     settings = [(0.0, everything)]
@@ -577,20 +603,27 @@ def search(
             model.set_steering(alpha=alpha, layers=layers)
             known[name] = _measured(task(encoder))
             if path is not None:
-                aside = path.with_suffix(".tmp")
-                aside.write_text(json.dumps({"key": key, "measured": known}) + "\n", encoding="utf-8")
-                aside.replace(path)
+                write_json(path, {"key": key, "measured": known})
         rows.append({"alpha": alpha, "layers": layers, **known[name]})
     return rows
 
 
 def _measured(found) -> dict:
     """What a validation function gave, as a dictionary with a number as `score`."""
-    row = dict(found) if isinstance(found, Mapping) else {"score": found}
+    from negation_clip.modeling.modeling_steered import plain_value
+
+    found = found if isinstance(found, Mapping) else {"score": found}
+    row = {name: plain_value(value) for name, value in found.items()}
     if "score" not in row:
         raise ValueError(f"validation gave a dictionary without 'score', the number to choose by: it has {list(row)}")
     if taken := row.keys() & {"alpha", "layers"}:
         raise ValueError(f"validation gave {sorted(taken)[0]!r}, which is the name of a column of the grid: rename it")
+    for name, value in row.items():
+        try:
+            json.dumps({name: value})
+        except (TypeError, ValueError) as error:
+            kind = type(value).__name__
+            raise ValueError(f"validation gave {name!r} as {kind}, which the grid's file cannot hold") from error
     try:
         return {**row, "score": float(row["score"])}
     except (TypeError, ValueError) as error:
@@ -617,13 +650,22 @@ def choose(grid: Sequence[dict]) -> dict:
     return {**{name: best[name] for name in ("alpha", "layers", "score")}, "plain_score": grid[0]["score"]}
 
 
-def _key(model: SteeredClipModel, pairs: list[tuple[str, str]], a: SteeringArguments) -> str:
-    """Hash of all that the probes depend on."""
+def _key(encoder: Encoder, pairs: list[tuple[str, str]], a: SteeringArguments) -> str:
+    """Hash of all that the probes depend on, and the pictures' embeddings that the grid is measured with."""
     import torch
 
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(json.dumps([pairs, a.holdout, a.inverse_penalty, a.intercept]).encode())
-    for name, value in sorted(model.backbone.state_dict().items()):
+    def settings(config):
+        """A configuration without what tells where and by what it was written."""
+        if not isinstance(config, dict):
+            return config
+        return {name: settings(value) for name, value in config.items() if name not in _PROVENANCE}
+
+    backbone, processor = encoder.model.backbone, encoder.processor
+    tokens = processor.tokenizer([text for pair in pairs for text in pair], verbose=False)["input_ids"]
+    parts = [pairs, a.holdout, a.inverse_penalty, a.intercept, tokens, encoder.max_length]
+    parts += [settings(backbone.config.to_dict()), settings(processor.image_processor.to_dict())]
+    digest = hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=16)
+    for name, value in sorted(backbone.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
@@ -632,7 +674,9 @@ def _key(model: SteeredClipModel, pairs: list[tuple[str, str]], a: SteeringArgum
 def _write_probes(out: Path, key: str, probes: Probes) -> None:
     from safetensors.numpy import save_file
 
-    save_file(dataclasses.asdict(probes), out / _PROBES, metadata={"key": key})
+    aside = out / f"{_PROBES}.part"
+    save_file(dataclasses.asdict(probes), aside, metadata={"key": key})
+    aside.replace(out / _PROBES)
 
 
 def _read_probes(out: Path | None, key: str) -> Probes | None:
@@ -640,21 +684,33 @@ def _read_probes(out: Path | None, key: str) -> Probes | None:
 
     if out is None or not (out / _PROBES).exists():
         return None
-    with safe_open(out / _PROBES, framework="np") as file:
+    with _says_what_is_damaged(out / _PROBES), safe_open(out / _PROBES, framework="np") as file:
         if file.metadata()["key"] != key:
             return None
         return Probes(**{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
 
 
+@contextmanager
+def _says_what_is_damaged(path: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged and cannot be gone on with: delete it, or --overwrite the run") from error
+
+
 def _save(fit: SteeringFit, a: SteeringArguments, out: Path, seconds: float) -> None:
+    from negation_clip.trainers.push import with_licence
+
     fit.model.save_pretrained(out / "model")
     fit.encoder.processor.save_pretrained(out / "model")
-    report = {"arguments": dataclasses.asdict(a), "seconds": round(seconds, 1), **fit.report()}
-    (out / "fit.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    report = {"arguments": with_licence(dataclasses.asdict(a)), "seconds": round(seconds, 1), **fit.report()}
+    write_json(out / "fit.json", report)
     plot_accuracy(fit.probes, out / "accuracy.png")
     if fit.grid:
         with (out / "grid.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(fit.grid[0]))
+            writer = csv.DictWriter(file, list(dict.fromkeys(name for row in fit.grid for name in row)))
             writer.writeheader()
             writer.writerows({**row, "layers": " ".join(map(str, row["layers"]))} for row in fit.grid)
         plot_grid(fit.grid, out / "grid.png")

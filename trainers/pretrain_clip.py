@@ -304,11 +304,19 @@ def main(arguments: PretrainArguments, training_arguments) -> None:
 
 
 def card_facts(arguments: PretrainArguments) -> dict:
-    """The options, and `data`, where it is known that the model has seen nothing but the embedded scenes."""
-    log = Path(arguments.init_from or "", "training_log.json")
-    earlier = json.loads(log.read_text("utf-8")).get("arguments", {}) if arguments.init_from and log.is_file() else {}
-    scenes = not arguments.init_from or earlier.get("data") == "scenes"
-    return vars(arguments) | ({"data": "scenes"} if scenes else {})
+    """The options, the licence, and `data`, where the model is known to have seen nothing but the embedded scenes."""
+    from negation_clip.hub import read_object
+    from negation_clip.trainers.push import with_licence
+
+    earlier = None
+    if arguments.init_from:
+        log = Path(arguments.init_from, "training_log.json")
+        try:
+            earlier = read_object(log).get("arguments") if log.is_file() else None
+        except (ValueError, OSError):  # of which `with_licence` warns
+            pass
+    scenes = not arguments.init_from or (isinstance(earlier, dict) and earlier.get("data") == "scenes")
+    return with_licence(vars(arguments) | ({"data": "scenes"} if scenes else {}))
 
 
 def parse(argv: list[str] | None = None):

@@ -21,7 +21,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import HubStrategy
 
 from negation_clip.embedded import EMBEDDED, embedded_path
-from negation_clip.hub import FORMS, Plan, check_repo_id, check_token, is_hub_id, push
+from negation_clip.hub import FORMS, Plan, check_repo_id, check_token, is_hub_id, make_repo, push
 
 from .runs import write_json
 
@@ -128,7 +128,7 @@ def open_repo(args, model, facts: Mapping | None = None, **given) -> str:
             ) from error
     try:
         api = HfApi(token=options["token"], library_name="negation-clip")
-        repo_id = api.create_repo(name, private=options["private"], exist_ok=True).repo_id
+        repo_id = make_repo(api, name, options["private"])
         api.auth_check(repo_id, write=True)  # one that is there already may be another's
         return repo_id
     except Exception as error:  # whatever stands between here and the Hub
@@ -149,7 +149,7 @@ def push_options(args, model=None, **given) -> dict:
     Returns:
         `dict`: `form`, `licence`, `base_model`, `private`, `revision`, `token`.
     """
-    start = _start(model) if model is not None else ""
+    start = start_of(model) if model is not None else ""
     options = {
         "form": getattr(args, "hub_form", None),
         "licence": getattr(args, "hub_licence", None),
@@ -159,6 +159,27 @@ def push_options(args, model=None, **given) -> dict:
         "token": args.hub_token,
     }
     return options | {name: value for name, value in given.items() if value is not None}
+
+
+def with_licence(facts: Mapping) -> dict:
+    """Options of a training, and beside them as `licence` that of the model which it begins with.
+
+    Args:
+        facts (mapping): the options, as `arguments` are to stand in a `training_log.json`. To be given when the
+            training begins: see `negation_clip.cards.start_licence`.
+
+    Returns:
+        `dict`: what cannot be read is a warning, and the licence is `None` then.
+    """
+    from negation_clip.cards import start_licence
+
+    if "licence" in facts:
+        return dict(facts)
+    try:
+        return {**facts, "licence": start_licence(facts)}
+    except (ValueError, OSError) as error:
+        logger.warning("the licence of the model that is trained is not known: %s", _line(error))
+        return {**facts, "licence": None}
 
 
 def send(source: str | Path, repo_id: str, message: str | None = None, **options) -> Plan:
@@ -208,22 +229,30 @@ def _inner(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _start(model) -> str:
-    """Folder or Hub id that the model was loaded from; one that `from_backbone` made has its backbone's."""
+def start_of(model) -> str:
+    """What a model was loaded from.
+
+    Args:
+        model (`PreTrainedModel` or `PeftModel`): one that `from_backbone` has made has its backbone's.
+
+    Returns:
+        `str`: name of an embedded model, folder or Hub id; empty if it was loaded from nothing.
+    """
     inner = _inner(model)
-    return inner.name_or_path or getattr(getattr(inner, "backbone", None), "name_or_path", "")
+    start = getattr(inner, "name_or_path", "") or getattr(getattr(inner, "backbone", None), "name_or_path", "")
+    return {str(embedded_path(name)): name for name in EMBEDDED}.get(start, start)
 
 
 def _facts(model, facts: Mapping | None) -> dict:
     """What the card is to say of the training: what the script said, and what the model tells by itself."""
-    known = {str(embedded_path(name)): name for name in EMBEDDED}
     config = _inner(model).config
-    start = _start(model)
+    start = start_of(model)
     # A folder may hold a card, whose licence what is trained inherits.
-    told = {"model": known.get(start) or (start if start and Path(start).is_dir() else None)}
+    told = {"model": start if start in EMBEDDED or (start and Path(start).is_dir()) else None}
     told |= {name: getattr(config, name, None) for name in ("similarity", "curvature", "learn_curvature")}
     told = {name: value for name, value in told.items() if value is not None}
-    return {**told, **{name: value for name, value in (facts or {}).items() if value is not None}}
+    facts = {name: value for name, value in (facts or {}).items() if value is not None or name == "licence"}
+    return with_licence({**told, **facts})
 
 
 class HubPush:
@@ -272,6 +301,7 @@ class HubPush:
                         f"hub_strategy={HubStrategy(self.args.hub_strategy).value}: with FSDP and ZeRO-3 no process "
                         "has the whole model during the training; take hub_strategy=end"
                     )
+                self.facts = _facts(self.model, self.facts)  # while what is relative can be found
                 found[0] = open_repo(self.args, self.model, self.facts, **given)
             except (ValueError, OSError) as error:
                 found[1] = error

@@ -133,7 +133,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     from negation_clip.trainers.faults import SkippedRows, last_checkpoint
     from negation_clip.trainers.hanclip_trainer import HanClipTrainer, Stopwatch, seconds_until
     from negation_clip.trainers.lora import add_lora
-    from negation_clip.trainers.push import open_repo
+    from negation_clip.trainers.push import open_repo, with_licence
 
     args, out = training_arguments, Path(training_arguments.output_dir)
     if args.process_index == 0:
@@ -144,7 +144,7 @@ def main(arguments: HanClipArguments, training_arguments) -> dict:
     model, processor, calibrated = load_model(arguments)
     skipped = SkippedRows()
     train, evaluation = load_data(arguments, args, model, processor, skipped)
-    facts = dataclasses.asdict(arguments)
+    facts = with_licence(dataclasses.asdict(arguments))
     if args.push_to_hub and args.process_index == 0:
         open_repo(args, model, facts)
     # Only now, so that a mistake in the options or the data costs no earlier run.

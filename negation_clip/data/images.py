@@ -12,6 +12,9 @@ from PIL import Image, ImageOps
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 
+_MAX_RATIO = 500
+
+
 def load_image(images: Sequence, row: int) -> Image.Image:
     """The picture of one row, upright and RGB.
 
@@ -29,7 +32,9 @@ def load_image(images: Sequence, row: int) -> Image.Image:
     Raises:
         TypeError: an entry of another type.
         OSError: a file that is missing or cannot be decoded (Pillow's decoders may raise other errors, too), or a
-            picture of 32 bits a pixel outside 0 to 255, or whose brightest pixel is 1 or below, as white might be 1.
+            picture of 32 bits a pixel outside 0 to 255, or whose brightest pixel is 1 or below, as white might be 1;
+            or a picture without a pixel, or more than 500 times as long as wide, or as wide as long, which resizing
+            by its shorter side would blow up beyond any memory.
     """
     image = images[row]
     if isinstance(image, dict) and {"path", "bytes"} <= set(image):
@@ -45,6 +50,8 @@ def load_image(images: Sequence, row: int) -> Image.Image:
 
 def _rgb(image: Image.Image, sixteen: bool = False) -> Image.Image:
     """A picture in 8 bits a channel; `sixteen` if its mode `I` is known to hold 16 bits."""
+    if min(image.size) == 0 or max(image.size) > _MAX_RATIO * min(image.size):
+        raise OSError(f"a picture of {image.width} by {image.height} pixels, of which nothing could be seen")
     if image.mode.startswith("I;16") or sixteen:
         grey = np.asarray(image, dtype=np.float64) / 257
         return Image.fromarray(grey.round().astype(np.uint8)).convert("RGB")

@@ -469,7 +469,11 @@ def _append_denial(rows: Sequence[Sentence], noun: Noun, rng: random.Random) -> 
 
 def _readable(row: Sentence) -> bool:
     """Whether it looks like English: a noun phrase or a verb, and words that an English caption is likely to have."""
-    phrases = [phrase for phrase in row.phrases if phrase.head not in lexicon.ADJECTIVES]
+    phrases = [
+        phrase
+        for phrase in row.phrases
+        if phrase.determiner or not lexicon.ADJECTIVES.issuperset(phrase.core.lower().split())  # "a light"
+    ]
     if not (phrases or row.is_clause) or not any(word.isalpha() for word in row.low):
         return False
     closed = any(tag not in "NO,." and word.isalpha() for word, tag in zip(row.low, row.tags, strict=True))

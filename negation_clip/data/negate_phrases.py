@@ -279,14 +279,18 @@ class Sentence:
         if word in lexicon.BASE_OF:
             if before == "R" or before == "C" and verbs:
                 return before == "R" or opens or goes_on
+            if before == "P" and previous in lexicon.PARTICLES and word not in lexicon.ALSO_NOUNS:
+                return self._lacks_verb(tags)  # "a horse with its head down eats grass"
             if before not in "NQA":
                 return False
             if before == "N" and lexicon.is_plural(previous):  # "a truck carrying logs drives along"
-                return opens and self.low[0] in lexicon.SINGULAR and FINITE.isdisjoint(tags)
+                return opens and self._lacks_verb(tags)
             if word not in lexicon.ALSO_NOUNS:
                 return True
             if previous in lexicon.LIVING:
                 return following != "of" and (opens or goes_on)
+            if self._lacks_verb(tags) and (self._ends_aside(i, tags) or following in ("a", "an", "the")):
+                return opens or goes_on
             start = i - 1
             while start >= 0 and tags[start] in "NO":
                 start -= 1
@@ -310,6 +314,19 @@ class Sentence:
             known = previous in lexicon.LIVING
             return known and following != "of" or opens and lexicon.third_person(word) not in lexicon.ALSO_NOUNS
         return False
+
+    def _lacks_verb(self, tags: list[str]) -> bool:
+        """Whether a single subject waits for its verb."""
+        return self.low[0] in lexicon.SINGULAR and FINITE.isdisjoint(tags)
+
+    def _ends_aside(self, i: int, tags: list[str]) -> bool:
+        """Whether "with its trunk raised", "with arms crossed" ends before token `i`."""
+        raised, part = self.word(i - 1), self.word(i - 2)
+        if not (raised.endswith("ed") or raised in lexicon.PARTICIPLES) or tags[-2:-1] != ["N"]:
+            return False
+        if lexicon.is_plural(part):
+            return tags[-3:-2] in (["P"], ["D"])
+        return tags[-3:-2] == ["D"] and self.word(i - 4) == "with"
 
     def _opening(self, tags: list[str]) -> bool:
         """Whether nothing but noun phrases, joined or not, stands before."""

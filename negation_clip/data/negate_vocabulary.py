@@ -301,10 +301,10 @@ donut||doughnut pastry cruller beignet eclair fritter churro krispy/{_FOOD}|bake
 cake||cupcake pastry pie cheesecake tart torte gateau tiramisu shortcake brownie muffin fruitcake bundt pavlova
   strudel meringue babka panettone cobbler/{_FOOD}|birthday wedding party candle baker confectioner|table
 chair||seat seating stool armchair recliner rocker highchair wheelchair beanbag throne barstool deckchair lawnchair
-  ottoman lounger chaise/furniture|table dining desk office restaurant barber dentist classroom barstool|home table
+  ottoman lounger chaise/furniture|lap table dining desk office restaurant barber dentist classroom barstool|home table
   office
 couch||sofa loveseat sectional seat futon settee daybed chaise divan davenport sofabed lounge sleeper/furniture|living
-  lounge|home
+  lounge lap|home
 potted plant||plant flower tree pot fern houseplant cactus succulent bonsai orchid tulip rose daisy sunflower lily
   bouquet shrub bush ivy aloe geranium begonia ficus poinsettia violet carnation hydrangea palm petunia dahlia
   marigold daffodil iris lavender chrysanthemum peony topiary planter herb basil flowerpot seedling sapling
@@ -320,8 +320,8 @@ tv|television|screen monitor flatscreen telly hdtv projector/electronics|wii vid
 laptop||computer notebook macbook chromebook ultrabook thinkpad netbook pc tablet/electronics|desk typing programmer
   coder|office home
 mouse|computer mouse|mice trackball/|computer desk laptop keyboard gamer gaming programmer coder mousepad|office
-remote|remote control|controller clicker wiimote gamepad joystick/|wii tv television couch gamer gaming nintendo xbox
-  playstation nunchuck|home
+remote|remote control|controller clicker wiimote gamepad joystick/|wii video tv television couch gamer gaming nintendo
+  xbox playstation nunchuck|home
 keyboard||piano keys synthesizer keypad/|computer laptop desk typing gamer gaming programmer coder pianist|office
 cell phone||phone cellphone smartphone telephone iphone mobile android blackberry handset landline payphone nokia
   handphone galaxy/electronics|talking selfie texting|street office home

@@ -42,6 +42,7 @@ def load_pairs(
 
     Raises:
         FileNotFoundError: a file, folder or dataset that does not exist.
+        TypeError: a source of another kind.
         ValueError: no pairs; a row that is no pair of captions, has an empty side, or the same text on both (named); a
             file of another kind, or not in UTF-8 (byte named).
 
@@ -122,6 +123,7 @@ def negate_captions(
 
     Raises:
         FileNotFoundError: a file, folder or dataset that does not exist.
+        TypeError: a source of another kind.
         ValueError: a row that is no caption (named); captions of which none can be negated; a size below 1; a file of
             another kind, or not in UTF-8 (byte named).
     """
@@ -167,6 +169,8 @@ def _rows(source, split: str) -> tuple[Iterable, str]:
     if isinstance(source, Mapping):
         return source.items(), "pairs"
     if not isinstance(source, (str, Path)):
+        if not isinstance(source, Iterable):
+            raise TypeError(f"a file, a folder, a Hub id, a mapping or rows are wanted, got {type(source).__name__}")
         return source, "pairs"
     path = Path(source)
     kind = path.suffix.lower()

@@ -83,17 +83,22 @@ def push_to_hub(folder: str | Path, repo_id: str, private: bool | None = None, t
     Args:
         folder (`str` or `Path`): the folder. What else it holds is not sent. Its card is made to name the repository.
         repo_id (`str`): `user/name`; made if it is not there.
-        private (`bool`, *optional*): of a repository that is made; by default what the Hub does.
+        private (`bool`, *optional*): of a repository that is made; by default what the Hub does. One that is there
+            must not be public if this is true.
         token (`str`, *optional*): by default the one of this machine.
 
     Returns:
         `str`: the commit's address.
 
     Raises:
-        ValueError: the folder is not complete, or its pictures are paths of this machine.
-        huggingface_hub.errors.HfHubHTTPError: the Hub refuses.
+        ValueError: the folder is not complete, or its pictures are paths of this machine; a public repository that was
+            to be private.
+        ConnectionError: the Hub cannot be reached.
+        huggingface_hub.errors.HfHubHTTPError: the Hub refuses; it says how to log in where that is why.
     """
     from huggingface_hub import HfApi
+
+    from negation_clip.hub import check_token, make_repo, saying_how_to_log_in
 
     folder = Path(folder)
     shards = sorted((folder / "data").glob("*.parquet"))
@@ -101,18 +106,20 @@ def push_to_hub(folder: str | Path, repo_id: str, private: bool | None = None, t
         raise ValueError(f"{folder} is no complete folder of quadruplets; it lacks {lacking if shards else 'data'}")
     if json.loads((folder / "statistics.json").read_text(encoding="utf-8"))["settings"].get("pictures") == "paths":
         raise ValueError(f"{folder} holds paths in place of pictures: build it with pictures as bytes to publish it")
+    check_token(token)
     api = HfApi(token=token)
-    repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
-    card = re.sub(r'load_dataset\("[^"]*"', f'load_dataset("{repo}"', (folder / "README.md").read_text("utf-8"))
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    done = api.upload_folder(
-        repo_id=repo,
-        repo_type="dataset",
-        folder_path=folder,
-        commit_message="Upload quadruplets",
-        allow_patterns=["README.md", "statistics.json", "preview.html", "data/*.parquet"],
-        delete_patterns=["data/*.parquet"],  # what an earlier upload had more of
-    )
+    with saying_how_to_log_in():
+        repo = make_repo(api, repo_id, private, repo_type="dataset")
+        card = re.sub(r'load_dataset\("[^"]*"', f'load_dataset("{repo}"', (folder / "README.md").read_text("utf-8"))
+        (folder / "README.md").write_text(card, encoding="utf-8")
+        done = api.upload_folder(
+            repo_id=repo,
+            repo_type="dataset",
+            folder_path=folder,
+            commit_message="Upload quadruplets",
+            allow_patterns=["README.md", "statistics.json", "preview.html", "data/*.parquet"],
+            delete_patterns=["data/*.parquet"],  # what an earlier upload had more of
+        )
     return str(done.commit_url)
 
 

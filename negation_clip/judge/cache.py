@@ -82,6 +82,8 @@ class AnswerCache:
             try:
                 row = json.loads(line)
                 key, answer = (row["image"], row["question"]), row["answer"]
+                if not all(isinstance(one, str) for one in (*key, answer)):
+                    raise ValueError("an answer is a text about two texts")
             except (ValueError, KeyError, TypeError):
                 broken.append(number)
                 continue

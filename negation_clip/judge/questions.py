@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from negation_clip.data.published.files import clean_caption, existing_file, read_csv, read_json, read_text
 
 _TEXT, _LABEL = ("query", "caption"), ("image_path", "filepath")
 _MAX_LISTED = 10
@@ -115,10 +116,11 @@ def read_queries(path: str | Path) -> list[JudgeQuery]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file of another kind, no rows, a row without a query or of another form, or one whose questions
-            can neither be read nor derived (row named).
+        ValueError: a file of another kind, a damaged one (a csv row with more or fewer cells than the header, for
+            example, as a query with a comma and without quotes has), no rows, a row without a query or of another
+            form, or one whose questions can neither be read nor derived (row named).
     """
-    path = Path(path)
+    path = existing_file(path)
     readers = {".csv": _csv_rows, ".json": _json_rows, ".jsonl": _json_lines}
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path} is no query set: a .csv, .json or .jsonl file is wanted")
@@ -137,30 +139,25 @@ def read_queries(path: str | Path) -> list[JudgeQuery]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        if not set(_TEXT) & set(reader.fieldnames or ()):
-            raise ValueError(f"{path} has the columns {reader.fieldnames}: one named query (or caption) is wanted")
-        for row in reader:
-            yield f"line {reader.line_num}", row
+    header, rows = read_csv(path)
+    if not set(_TEXT) & set(header):
+        raise ValueError(f"{path} has the columns {header}: one named query (or caption) is wanted")
+    yield from ((place.removeprefix(f"{path}, "), row) for place, row in rows)
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, object]]:
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+    rows = read_json(path)
     if not isinstance(rows, list):
         raise ValueError(f"{path} holds a {type(rows).__name__}: a list of rows is wanted")
     yield from ((f"row {number}", row) for number, row in enumerate(rows))
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
                 yield f"line {number}", json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}: line {number} is no JSON: {error}") from error
 
 
@@ -180,7 +177,7 @@ def _query(row) -> JudgeQuery:
         value = next((row[name] for name in names if row.get(name) is not None), None)
         if value is not None and not isinstance(value, str):
             raise ValueError(f"{names[0]} is {value!r}, not a string")
-        return (value or "").strip() or None
+        return clean_caption(value or "", names[0]) or None
 
     text, label = cell(*_TEXT), cell(*_LABEL)
     if text is None:

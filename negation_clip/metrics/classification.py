@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .scores import as_indices, as_scores, strict_ranks
+from .scores import as_indices, as_numbers, as_scores, strict_ranks
 
 
 def zero_shot(scores, labels) -> dict:
@@ -65,8 +65,9 @@ def presence_auc(scores, present) -> dict:
         >>> presence_auc([0.9, 0.4, 0.4, 0.1], [True, True, False, False])
         {'auc': 0.875, 'n': 4, 'n_concepts': 1, 'n_undefined': 0}
     """
-    scores = as_scores(scores, ndim=max(1, min(np.ndim(scores), 2)))
-    shown = np.asarray(present)
+    scores = as_numbers(scores, "scores")
+    scores = as_scores(scores, ndim=max(1, min(scores.ndim, 2)))
+    shown = as_numbers(present, "present")
     if shown.shape != scores.shape:
         raise ValueError(f"present must have the shape of scores, {scores.shape}, got {shown.shape}.")
     if not np.isin(shown, (0, 1)).all():

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from .scores import as_indices, as_scores
+from .scores import as_indices, as_list, as_mapping, as_scores
 
 _NAMES = ("accuracy", "tree_error", "lca_distance", "jaccard", "precision", "recall")
 
@@ -38,7 +38,8 @@ def hierarchical(predicted: Sequence[Hashable], labels: Sequence[Hashable], pare
     Args:
         predicted: `(n,)` predicted nodes.
         labels: `(n,)` true nodes.
-        parents: node -> parent, or a list, tuple or set of parents. What is no key is a root.
+        parents: node -> parent, or a list, tuple or set of parents. What is no key is a root, and so is what has
+            `None` or no parent.
 
     Returns:
         Dictionary with `n` and, each the mean over the rows, `accuracy` (ŷ = y) and the measures above.
@@ -57,6 +58,7 @@ def hierarchical(predicted: Sequence[Hashable], labels: Sequence[Hashable], pare
         >>> far["tree_error"], far["lca_distance"], far["jaccard"], far["precision"], round(far["recall"], 4)
         (3.0, 2.0, 0.25, 0.5, 0.3333)
     """
+    predicted, labels = as_list(predicted, "predicted"), as_list(labels, "labels")
     rows = _pairs(predicted, labels, parents)
     means = np.mean([rows[pair] for pair in zip(predicted, labels, strict=True)], axis=0)
     return {"n": len(labels), **dict(zip(_NAMES, map(float, means), strict=True))}
@@ -128,11 +130,12 @@ def _pairs(predicted: Sequence, labels: Sequence, parents: Mapping) -> dict[tupl
         raise ValueError(f"predicted and labels must have equal lengths, got {len(predicted)} and {len(labels)}.")
     if len(labels) == 0:
         raise ValueError("labels is empty: there is nothing to measure.")
+    as_mapping(parents, "parents")
     roots = {node for value in parents.values() for node in _parents(value)} - set(parents)
     heights = {}
     for name, nodes in (("predicted", predicted), ("labels", labels)):
         for row, node in enumerate(nodes):
-            if node not in parents and node not in roots:
+            if not isinstance(node, Hashable) or (node not in parents and node not in roots):
                 raise ValueError(f"{name}: row {row} is {node!r}, which is not in the hierarchy.")
             if node not in heights:
                 heights[node] = _heights(node, parents)
@@ -142,6 +145,8 @@ def _pairs(predicted: Sequence, labels: Sequence, parents: Mapping) -> dict[tupl
 
 
 def _parents(value) -> list:
+    if value is None:
+        return []
     return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    "a number": lambda value: type(value) in (int, float),
+    # JSON's whole numbers have no limit, those of arrays do; NaN is for the measures to refuse.
+    "a number": lambda value: type(value) is float or (type(value) is int and abs(value) < 2**1023),
     "a whole number": lambda value: type(value) is int and abs(value) < 2**63,
-    "a text": lambda value: type(value) is str,
+    # half of a pair of surrogates, which JSON can write, is no text that can be stored
+    "a text": lambda value: type(value) is str and not any("\ud800" <= sign <= "\udfff" for sign in value),
 }
 
 

@@ -12,10 +12,11 @@ import unicodedata
 from collections.abc import Sequence
 from numbers import Integral
 
+from .scores import as_list
+
 #: What an answer can be. The last two are outcomes of their own, never a "no".
 ANSWERS = ("yes", "no", "unparsed", "refused")
 
-_REASONING = re.compile(r"<(think|thinking|thought|reasoning)>.*?</\1>|◁think▷.*?◁/think▷", re.S)
 _REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>|◁/think▷")
 _REASONING_START = re.compile(r"<(?:think|thinking|thought|reasoning)>|◁think▷")
 # "yes or no" repeats the instruction, "yes and no" answers nothing.
@@ -116,7 +117,7 @@ def _plain(text: str) -> str:
     """Lower case, without reasoning, special tokens and markup."""
     text = unicodedata.normalize("NFKC", text).lower()
     text = re.sub("[\u2018\u2019\u02bc]", "'", text)
-    text = _REASONING.sub(" ", text)
+    text = _without_reasoning(text)
     # Chat templates may open the block in the prompt, and a limit on tokens may cut it off before its end.
     text = _REASONING_END.split(text)[-1]
     text = _REASONING_START.split(text)[0]
@@ -124,7 +125,25 @@ def _plain(text: str) -> str:
     text = re.sub(r"<\|[^|>]*\|>|</?\w+>", " ", text)
     text = re.sub(r"[*_`~#\"“”«»\\$]", "", text)
     text = re.sub(r"[()\[\]{}>]", " ", text)
+    # Long runs of signs tell nothing, but patterns take quadratic time on them.
+    text = re.sub(r"\W{32,}", lambda run: run[0][:16] + run[0][-16:], text)
     return _BOTH_WORDS.sub(" ", text).strip()
+
+
+def _without_reasoning(text: str) -> str:
+    """Takes off closed blocks of reasoning in one pass, as `<(tag)>.*?</tag>` would, however many are not closed."""
+    kept, at, open_ended = [], 0, set()
+    for opening in _REASONING_START.finditer(text):
+        if opening.start() < at or opening[0] in open_ended:
+            continue
+        closing = opening[0][0] + "/" + opening[0][1:]
+        end = text.find(closing, opening.end())
+        if end < 0:
+            open_ended.add(opening[0])
+            continue
+        kept += [text[at : opening.start()], " "]
+        at = end + len(closing)
+    return "".join([*kept, text[at:]])
 
 
 def judge_summary(context: Sequence, negation: Sequence, ks: Sequence[int] | None = None) -> dict:
@@ -183,9 +202,9 @@ def judge_summary(context: Sequence, negation: Sequence, ks: Sequence[int] | Non
             if shown is None or (denied is None and shown == "yes"):
                 which = "context" if shown is None else "negation"
                 raise ValueError(f"{which}: query {query}, picture {rank} has no answer, but it needs one.")
-    ks = sorted({1, k}) if ks is None else ks
+    ks = sorted({1, k}) if ks is None else as_list(ks, "ks")
     for cut in ks:
-        if not isinstance(cut, Integral) or not 1 <= cut <= k:
+        if not isinstance(cut, Integral) or isinstance(cut, bool) or not 1 <= cut <= k:
             raise ValueError(f"ks must be whole numbers from 1 to {k}, the pictures per query, got {cut!r}.")
 
     asked = [answer for row in (*context_rows, *negation_rows) for answer in row if answer is not None]
@@ -233,6 +252,7 @@ def judge_consistency(answers: Sequence[str], opposite: Sequence[str]) -> dict:
         >>> judge_consistency(["yes", "no", "yes", "unparsed"], ["no", "yes", "yes", "no"])
         {'n': 4, 'n_decided': 3, 'consistency': 0.6666666666666666}
     """
+    answers, opposite = as_list(answers, "answers"), as_list(opposite, "opposite")
     if len(answers) != len(opposite) or len(answers) == 0:
         raise ValueError(
             f"answers and opposite must be of one length above 0, got {len(answers)} and {len(opposite)}."
@@ -251,7 +271,11 @@ def judge_consistency(answers: Sequence[str], opposite: Sequence[str]) -> dict:
 
 def _answers(values: Sequence, name: str) -> list[list[str | None]]:
     """Rows of answers, checked; a flat sequence becomes rows of one."""
-    rows = [[row] if row is None or isinstance(row, str) else list(row) for row in values]
+    values = as_list(values, name)
+    rows = [
+        [row] if row is None or isinstance(row, str) else as_list(row, f"{name}: query {query}")
+        for query, row in enumerate(values)
+    ]
     if not rows or not rows[0]:
         raise ValueError(f"{name} is empty: there is nothing to sum up.")
     for query, row in enumerate(rows):

@@ -115,10 +115,11 @@ def _chosen_wrong(maximal: np.ndarray, answers: np.ndarray, option_types, rows: 
 
 
 def _labels(values, shape: tuple[int, ...], name: str) -> np.ndarray:
-    labels = np.asarray(values, dtype=object)
+    labels = np.array(values, dtype=object)
     if labels.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {labels.shape}.")
     for index, label in np.ndenumerate(labels):
         if not isinstance(label, str):
             raise ValueError(f"{name}{list(index)} must be a string, got {label!r}.")
+        labels[index] = str(label)  # of NumPy's own strings plain ones
     return labels

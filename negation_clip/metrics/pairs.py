@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import numpy as np
 
-from .scores import as_scores
+from .scores import as_list, as_mapping, as_scores
 
 SUGARCREPE_SUBSETS = ("add_obj", "add_att", "replace_obj", "replace_att", "replace_rel", "swap_obj", "swap_att")
 
@@ -144,14 +145,16 @@ def vl_checklist(
         ({'Object/Size/small': 0.75}, 0.8, None)
     """
     result = _two_way(scores_positive, scores_negative, "scores_positive", "scores_negative")
+    expected = as_mapping(expected, "expected")
     names = _names(subsets, result["n"], tuple(expected))
     accuracy, counts = _by_subset(scores_positive, scores_negative, names, tuple(expected))
     for name, number in expected.items():
-        if number < max(counts.get(name, 0), 1):
+        if not isinstance(number, Integral) or number < max(counts.get(name, 0), 1):
             raise ValueError(
-                f"expected: {name!r} is {number}, must be 1 or more and no less than its rows ({counts.get(name, 0)})."
+                f"expected: {name!r} is {number}, must be a whole number, 1 or more and no less than its rows "
+                f"({counts.get(name, 0)})."
             )
-    coverage = {name: counts.get(name, 0) / number for name, number in expected.items()}
+    coverage = {name: counts.get(name, 0) / int(number) for name, number in expected.items()}
 
     def average(members: list[str]) -> float | None:
         if allow_partial:
@@ -164,7 +167,7 @@ def vl_checklist(
             groups.setdefault(name.rsplit("/", 1)[0], []).append(name)
     return {
         "n": result["n"],
-        "coverage": result["n"] / sum(expected.values()),
+        "coverage": result["n"] / int(sum(expected.values())),
         "coverage_by_subset": coverage,
         "accuracy_by_subset": {name: accuracy.get(name) for name in expected},
         "n_by_subset": {name: counts.get(name, 0) for name in expected},
@@ -193,6 +196,7 @@ def text_only_baseline(captions: Sequence[str], negatives: Sequence[str]) -> dic
         >>> text_only_baseline(["a dog, on a mat", "a cat on a mat"], ["a mat on a dog", "a cat under a mat"])
         {'n': 2, 'commas': 0.75, 'words': 0.5, 'characters': 0.5, 'same_words': 0.5}
     """
+    captions, negatives = as_list(captions, "captions"), as_list(negatives, "negatives")
     if len(captions) != len(negatives) or len(captions) == 0:
         raise ValueError(
             f"captions and negatives must be of one length above 0, got {len(captions)} and {len(negatives)}."
@@ -224,6 +228,7 @@ def _two_way(right, wrong, right_name: str, wrong_name: str) -> dict:
 
 
 def _names(subsets: Sequence[str], n: int, allowed: tuple[str, ...]) -> np.ndarray:
+    subsets = as_list(subsets, "subsets")
     if len(subsets) != n:
         raise ValueError(f"subsets must have one entry per row ({n}), got {len(subsets)}.")
     for row, name in enumerate(subsets):
@@ -234,7 +239,7 @@ def _names(subsets: Sequence[str], n: int, allowed: tuple[str, ...]) -> np.ndarr
 
 def _by_subset(right, wrong, names: np.ndarray, order: tuple[str, ...]) -> tuple[dict[str, float], dict[str, int]]:
     """Strict accuracy and number of rows of every subset that has rows."""
-    wins = np.asarray(right) > np.asarray(wrong)
+    wins = as_scores(right, ndim=1) > as_scores(wrong, ndim=1)
     rows = {name: names == name for name in order}
     rows = {name: of_subset for name, of_subset in rows.items() if of_subset.any()}
     return (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from numbers import Integral
 
 import numpy as np
 
-from .scores import as_scores
+from .scores import as_list, as_scores
 
 RSUM_KS = (1, 5, 10)
 # One shuffled gallery in a hundred slips through; a working model is orders of magnitude away.
@@ -74,8 +74,9 @@ def retrieval(
     """
     scores = as_scores(scores)
     positives = _positives(text_to_image, *scores.shape)
+    ks = as_list(ks, "ks")
     for k in ks:
-        if not isinstance(k, Integral) or k < 1:
+        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
             raise ValueError(f"ks must be positive whole numbers, got {k!r}.")
     if texts is not None:
         scores, groups = _merge_rows(scores, texts, "texts")
@@ -113,15 +114,18 @@ def retrieval(
 
 
 def _positives(text_to_image, n_texts: int, n_images: int) -> list[set[int]]:
-    if len(text_to_image) != n_texts:
-        raise ValueError(f"text_to_image must have one entry per text ({n_texts}), got {len(text_to_image)}.")
+    entries = as_list(text_to_image, "text_to_image")
+    if len(entries) != n_texts:
+        raise ValueError(f"text_to_image must have one entry per text ({n_texts}), got {len(entries)}.")
     positives = []
-    for row, entry in enumerate(text_to_image):
-        columns = {entry} if isinstance(entry, Integral) else set(entry)
+    for row, entry in enumerate(entries):
+        several = isinstance(entry, Iterable) and not isinstance(entry, str | bytes | Mapping)
+        columns = as_list(list(entry), "text_to_image") if several else [entry]
         if not columns:
             raise ValueError(f"text_to_image: text {row} has no image; leave texts without a right image out.")
         for column in columns:
-            if not isinstance(column, Integral) or not 0 <= column < n_images:
+            whole = isinstance(column, Integral) or (isinstance(column, float) and column.is_integer())
+            if not whole or isinstance(column, bool) or not 0 <= column < n_images:
                 raise ValueError(
                     f"text_to_image: text {row} names image {column!r}, but the columns are 0 to {n_images - 1}."
                 )
@@ -131,10 +135,15 @@ def _positives(text_to_image, n_texts: int, n_images: int) -> list[set[int]]:
 
 def _merge_rows(scores: np.ndarray, labels: Sequence[Hashable], name: str) -> tuple[np.ndarray, list[int]]:
     """Merges rows of equal label by their maximum; returns the merged scores and each old row's new row."""
+    labels = as_list(labels, name)
     if len(labels) != len(scores):
         raise ValueError(f"{name} must have {len(scores)} entries, got {len(labels)}.")
     index: dict[Hashable, int] = {}
-    groups = [index.setdefault(label, len(index)) for label in labels]
+    groups = []
+    for row, label in enumerate(labels):
+        if label is None or label != label or not isinstance(label, Hashable):
+            raise ValueError(f"{name}: entry {row} is {label!r}, which is no name; what lacks one would be merged.")
+        groups.append(index.setdefault(label, len(index)))
     if len(index) == len(groups):
         return scores, groups
     first = np.unique(groups, return_index=True)[1]

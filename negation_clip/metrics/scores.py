@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sized
+from numbers import Real
+
 import numpy as np
 
 
@@ -9,7 +12,8 @@ def as_scores(values, name: str = "scores", ndim: int = 2) -> np.ndarray:
     """Checks an array of scores.
 
     Args:
-        values: array-like of numbers with `ndim` dimensions; integers become float64, `None` counts as not finite.
+        values: array-like of numbers with `ndim` dimensions, or a tensor of PyTorch of any dtype and device, with or
+            without gradient; integers become float64, `None` and what an array masks count as not finite.
         name: what the caller calls the argument, for error messages.
         ndim: number of dimensions it must have.
 
@@ -24,16 +28,7 @@ def as_scores(values, name: str = "scores", ndim: int = 2) -> np.ndarray:
         >>> as_scores([[1, 2], [3, 4]]).dtype
         dtype('float64')
     """
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        lengths = [np.size(row) if np.isscalar(row) else len(row) for row in values]
-        row = next((i for i, length in enumerate(lengths) if length != lengths[0]), 0)
-        raise ValueError(
-            f"{name} must have rows of one length: row {row} has {lengths[row]} entries, row 0 has {lengths[0]}."
-        ) from None
-    if array.dtype == object and {type(value) for value in array.flat} <= {float, int, type(None)}:
-        array = array.astype(np.float64)  # None becomes NaN
+    array = as_numbers(values, name)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got an array of {array.dtype}.")
     if array.dtype.kind != "f":
@@ -51,11 +46,99 @@ def as_scores(values, name: str = "scores", ndim: int = 2) -> np.ndarray:
     return array
 
 
+def as_numbers(values, name: str) -> np.ndarray:
+    """An array of what was given, which may be of any dtype and shape yet; `None` among numbers becomes NaN.
+
+    Args:
+        values: see [`as_scores`].
+        name: what the caller calls the argument.
+
+    Raises:
+        ValueError: rows of different length, or something that makes no array.
+
+    Example:
+        >>> as_numbers([1, None], "scores").tolist()
+        [1.0, nan]
+    """
+    try:
+        array = _from_tensors(values)
+        if isinstance(array, np.ma.MaskedArray):
+            array = array.astype(np.float64).filled(np.nan)
+        array = np.asarray(array)
+        if array.dtype == object and all(
+            value is None or (isinstance(value, Real) and not isinstance(value, bool)) for value in array.flat
+        ):
+            array = array.astype(np.float64)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        rows = values if isinstance(values, list | tuple) else []
+        lengths = [len(row) if isinstance(row, Sized) and getattr(row, "shape", None) != () else 0 for row in rows]
+        row = next((i for i, length in enumerate(lengths) if length != lengths[0]), 0)
+        if row:
+            raise ValueError(
+                f"{name} must have rows of one length: row {row} has {lengths[row]} entries, row 0 has {lengths[0]}."
+            ) from None
+        raise ValueError(f"{name} cannot be read as an array of numbers: {error}") from None
+    return array
+
+
+def _from_tensors(values):
+    """Tensors of PyTorch, which is never imported here, as arrays; alone, in a list, or in a list of lists."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        try:
+            return values.numpy()
+        except TypeError:  # bfloat16, of which NumPy knows nothing
+            return values.float().numpy()
+    if isinstance(values, list | tuple) and len(values) and (
+        hasattr(values[0], "detach") or isinstance(values[0], list | tuple)
+    ):  # fmt: skip
+        return [_from_tensors(value) for value in values]
+    return values
+
+
+def as_list(values, name: str) -> list:
+    """Checks what holds one thing after the other: a list, tuple, array, tensor, column of a table or iterator.
+
+    Args:
+        values: the entries. Scalars of NumPy and PyTorch among them become plain Python.
+        name: what the caller calls the argument.
+
+    Raises:
+        ValueError: a text, a mapping or a set, which would be read otherwise than they are meant, or no list at all.
+
+    Example:
+        >>> as_list(np.array([3, 1]), "text_to_image"), as_list(("a", np.str_("b")), "texts")
+        ([3, 1], ['a', 'b'])
+    """
+    try:
+        entries = None if isinstance(values, str | bytes | Mapping | set | frozenset) else list(values)
+    except TypeError:
+        entries = None
+    if entries is None:
+        raise ValueError(f"{name} must be a list, got {values!r:.80}.")
+    return [entry.tolist() if hasattr(entry, "tolist") else entry for entry in entries]
+
+
+def as_mapping(values, name: str) -> Mapping:
+    """Checks that something is a dictionary or the like.
+
+    Raises:
+        ValueError: it is not.
+
+    Example:
+        >>> as_mapping({"a": 1}, "expected")
+        {'a': 1}
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{name} must be a dictionary, got {values!r:.80}.")
+    return values
+
+
 def as_indices(values, n: int, upper: int, name: str, of: str) -> np.ndarray:
     """Checks one index per row.
 
     Args:
-        values: `(n,)` whole numbers in `[0, upper)`.
+        values: `(n,)` whole numbers in `[0, upper)`; array-like, or a tensor of PyTorch.
         n: number of rows expected.
         upper: exclusive upper bound.
         name: what the caller calls the argument.
@@ -67,17 +150,19 @@ def as_indices(values, n: int, upper: int, name: str, of: str) -> np.ndarray:
     Raises:
         ValueError: wrong shape, fractional values, or an index out of range (the row is named).
     """
-    given = np.asarray(values)
+    given = as_numbers(values, name)
     if given.shape != (n,):
         raise ValueError(f"{name} must hold one index per row, shape ({n},), got shape {given.shape}.")
-    if given.dtype.kind not in "iuf" or (given != np.floor(given)).any():
+    if given.dtype.kind not in "iuf":
         raise ValueError(f"{name} must hold whole numbers from 0 to {upper - 1}, got {given.dtype} values.")
-    indices = given.astype(np.int64)
-    bad = (indices < 0) | (indices >= upper)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(f"{name}: row {row} is {indices[row]}, but there are {upper} {of} (0 to {upper - 1}).")
-    return indices
+    for bad, problem in (
+        (~np.isfinite(given) | (given != np.floor(given)), f"indices are whole numbers from 0 to {upper - 1}"),
+        ((given < 0) | (given >= upper), f"there are {upper} {of} (0 to {upper - 1})"),
+    ):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ValueError(f"{name}: row {row} is {given[row].item()}, but {problem}.")
+    return given.astype(np.int64)
 
 
 def strictly_right(scores, answers) -> np.ndarray:

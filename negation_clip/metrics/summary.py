@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
-from .scores import as_scores
+from .scores import as_list, as_mapping, as_scores
 
 
 def bootstrap_interval(
@@ -45,17 +45,20 @@ def bootstrap_interval(
         >>> grouped["mean"], grouped["high"] - grouped["low"] > 1.8 * (interval["high"] - interval["low"])
         (0.8, True)
     """
-    values = as_scores(values, "values", 1)
-    if not 0 < level < 1:
+    values = as_scores(values, "values", 1).astype(np.float64)
+    if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}.")
-    if n_resamples < 1:
-        raise ValueError(f"n_resamples must be at least 1, got {n_resamples!r}.")
+    if not isinstance(n_resamples, Integral) or n_resamples < 1:
+        raise ValueError(f"n_resamples must be a whole number and at least 1, got {n_resamples!r}.")
     n = len(values)
     if groups is None:
         units = np.stack([values, np.ones(n)], axis=1)
-    elif len(groups) != n:
-        raise ValueError(f"groups must have one entry per value ({n}), got {len(groups)}.")
     else:
+        groups = as_list(groups, "groups")
+        if len(groups) != n:
+            raise ValueError(f"groups must have one entry per value ({n}), got {len(groups)}.")
+        if unhashable := [row for row, group in enumerate(groups) if not isinstance(group, Hashable)]:
+            raise ValueError(f"groups: row {unhashable[0]} is {groups[unhashable[0]]!r}, which is no name.")
         index: dict[Hashable, int] = {}
         members = [index.setdefault(group, len(index)) for group in groups]
         units = np.stack([np.bincount(members, values), np.bincount(members)], axis=1)
@@ -91,7 +94,7 @@ def retention(before: Mapping, after: Mapping) -> dict[str, float]:
         >>> retention({"mcq": {"strict_accuracy": 0.5, "n": 8}}, {"mcq": {"strict_accuracy": 0.75, "n": 8}})
         {'mcq.strict_accuracy': 0.25, 'mcq.n': 0}
     """
-    old, new = _flat_numbers(before), _flat_numbers(after)
+    old, new = _flat_numbers(as_mapping(before, "before")), _flat_numbers(as_mapping(after, "after"))
     shared = [key for key in old if key in new]
     if not shared:
         raise ValueError(f"before and after share no number; before has {sorted(old)}, after has {sorted(new)}.")
@@ -104,7 +107,7 @@ def _flat_numbers(result: Mapping, prefix: str = "") -> dict[str, Real]:
         if isinstance(value, Mapping):
             flat |= _flat_numbers(value, f"{prefix}{key}.")
         elif isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-            flat[f"{prefix}{key}"] = value
+            flat[f"{prefix}{key}"] = value.item() if isinstance(value, np.generic) else value
     return flat
 
 
@@ -125,7 +128,7 @@ def radius_by_role(radii: Mapping[str, np.ndarray]) -> dict[str, dict]:
         >>> radius_by_role({"image": [0.25, 0.75], "negative": [1.0, 1.0]})
         {'image': {'mean': 0.5, 'std': 0.25, 'n': 2}, 'negative': {'mean': 1.0, 'std': 0.0, 'n': 2}}
     """
-    if not radii:
+    if not as_mapping(radii, "radii"):
         raise ValueError("radii is empty: give at least one role.")
     result = {}
     for role, values in radii.items():

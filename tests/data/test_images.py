@@ -36,6 +36,20 @@ def test_grey_of_32_bits_is_taken_in_range_and_refused_outside(tmp_path, dtype):
             load_image([Image.fromarray(bad.astype(dtype))], 0)
 
 
+@pytest.mark.parametrize(("size", "good"), [((0, 5), False), ((1, 501), False), ((1002, 2), False), ((500, 1), True)])
+@pytest.mark.parametrize("mode", ["RGB", "F"])
+def test_a_line_or_nothing_is_no_picture(tmp_path, size, good, mode):
+    picture = Image.new(mode, size)
+    if min(size):
+        picture.save(tmp_path / "line.tiff")
+    for entry in [picture] + [str(tmp_path / "line.tiff")] * bool(min(size)):
+        if good:
+            assert load_image([entry], 0).size == size
+        else:
+            with pytest.raises(OSError, match=f"a picture of {size[0]} by {size[1]} pixels"):
+                load_image([entry], 0)
+
+
 def test_shares_of_white_and_nan_are_refused():
     for bad in (np.linspace(0, 1, 16), np.array([np.nan] + [9.0] * 15)):
         with pytest.raises(OSError, match="32 bits a pixel"):

@@ -367,6 +367,16 @@ def test_an_empty_entry_is_a_bad_picture(encoder, files):
         assert encoder.bad_images == [BadImage(1, "row 1", "there is no picture, neither bytes nor a path")]
 
 
+def test_a_picture_of_no_size_or_a_mere_line_is_a_bad_picture(encoder, files):
+    assert np.isnan(encoder.encode_images([files[0], Image.new("RGB", (0, 5)), Image.new("L", (1, 60_000))])).all(
+        axis=1
+    ).tolist() == [False, True, True]
+    assert [bad.reason.split(",")[0] for bad in encoder.bad_images] == [
+        "a picture of 0 by 5 pixels",
+        "a picture of 1 by 60000 pixels",
+    ]
+
+
 @pytest.mark.parametrize(
     ("images", "error", "message"),
     [

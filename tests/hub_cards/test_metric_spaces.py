@@ -15,6 +15,7 @@ from pathlib import Path
 import evaluate
 import numpy as np
 import pytest
+import torch
 from huggingface_hub import RepoCard
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -69,6 +70,18 @@ def test_batches_are_gathered(negbench):
     negbench.add(predictions=[0.0, 1.0], references=1)
     expected = negbench_mcq(np.concatenate([scores, [[0.0, 1.0]]]), [0] * 9 + [1])
     assert negbench.compute() == expected
+
+
+@pytest.mark.parametrize("make", [np.float16, torch.tensor, lambda rows: torch.tensor(rows).bfloat16()])
+def test_loads_from_any_folder_and_takes_arrays_and_tensors(monkeypatch, tmp_path, make):
+    monkeypatch.chdir(tmp_path)
+    metric = evaluate.load(str(ROOT / FOLDER / "negbench"), keep_in_memory=True)
+    scores = [[0.9, 0.1, 0.2], [0.4, 0.4, 0.1], [0.1, 0.2, 0.8]]
+    assert metric.compute(predictions=make(scores), references=torch.tensor([0, 0, 0])) == negbench_mcq(
+        scores, [0] * 3
+    )
+    metric = evaluate.load(str(ROOT / FOLDER / "negbench"), "retrieval", keep_in_memory=True)
+    assert metric.compute(predictions=make(scores), references=[2, 1, 0]) == retrieval(scores, [2, 1, 0])
 
 
 def test_retrieval_is_a_configuration():

@@ -70,6 +70,18 @@ def test_a_line_cut_off_anywhere_costs_that_answer_alone(tmp_path, caplog):
     assert "lines [4] are no answers and are left out" in caplog.text
 
 
+@pytest.mark.parametrize("answer", [5, None, True, ["no"], {"a": 1}])
+def test_a_line_of_another_kind_is_no_answer(tmp_path, caplog, answer):
+    cache = AnswerCache(Named(), tmp_path)
+    cache.add("a", "?", "yes")
+    with open(cache.path, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"image": "b", "question": "?", "answer": answer}) + "\n")
+        file.write(json.dumps({"image": ["b"], "question": "?", "answer": "no"}) + "\n")
+    again = AnswerCache(Named(), tmp_path)
+    assert len(again) == 1 and again.get("a", "?") == "yes"
+    assert "lines [3, 4] are no answers" in caplog.text
+
+
 def test_two_runs_may_write_at_a_time(tmp_path):
     first, second = AnswerCache(Named(), tmp_path), AnswerCache(Named(), tmp_path)
     for i in range(5):

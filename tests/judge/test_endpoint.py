@@ -15,8 +15,11 @@ from huggingface_hub import constants
 from PIL import Image
 
 from negation_clip.judge.base import Asked, file_digest
+from negation_clip.judge.cache import AnswerCache
 from negation_clip.judge.endpoint import EndpointJudge, data_url
+from negation_clip.judge.protocol import ask
 from negation_clip.metrics import parse_answer
+from negation_clip.metrics.judge import ANSWERS
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +153,39 @@ def test_an_empty_or_odd_answer_is_an_answer(asked):
         replies = sorted(judge(server, workers=1).answers(asked[:2]))
     assert [reply.text for reply in replies] == ["", "colourless green ideas"]
     assert {parse_answer(reply.text) for reply in replies} == {"unparsed"}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([{"type": "text", "text": "No, "}, {"type": "text", "text": "none."}], "No, none."),
+        (["Yes"], "Yes"),
+        ([], ""),
+        ("\ud83d no", "? no"),
+        ("no\0", "no\0"),
+        ("x" * 10**6, "x" * 10**6),
+    ],
+)
+def test_an_answer_in_parts_or_of_odd_characters_is_read_and_kept(asked, tmp_path, content, text):
+    with chat_server(red, script=[{"message": {"role": "assistant", "content": content}}]) as server:
+        one = judge(server, workers=1)
+        found = ask(one, asked[:1], AnswerCache(one, tmp_path), progress=False)
+    key = (asked[0].digest, asked[0].question)
+    assert found.said == {key: text} and found.read(*key) in ANSWERS
+    assert AnswerCache(one, tmp_path).get(*key) == text
+
+
+@pytest.mark.parametrize("content", [0, 5, True, {"a": 1}, [1], [{"type": "image_url"}], [["no"]]])
+def test_a_message_that_is_no_text_is_no_answer_and_is_asked_again(asked, tmp_path, content):
+    odd = {"message": {"role": "assistant", "content": content}}
+    with chat_server(red, script=[odd]) as server:
+        (reply,) = judge(server, workers=1).answers(asked[:1])
+    assert reply.text == "Yes, it is 0." and len(server.requests) == 2
+    with chat_server(red, script=[odd] * 2) as server:
+        one = judge(server, workers=1, retries=1)
+        found = ask(one, asked[:1], AnswerCache(one, tmp_path), progress=False)
+    assert found.said == {} and "content is no text" in next(iter(found.failed.values()))
+    assert len(AnswerCache(one, tmp_path)) == 0
 
 
 def test_no_token_of_this_machine_is_sent(asked, monkeypatch):

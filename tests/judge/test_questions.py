@@ -136,7 +136,18 @@ def test_every_wrong_row_is_named_at_once(tmp_path):
     [
         ("q.txt", "a", "is no query set: a .csv, .json or .jsonl file"),
         ("q.csv", "text\na\n", r"has the columns \['text'\]: one named query"),
-        ("q.csv", "query\n", "holds no query"),
+        ("q.csv", "query\n", "holds no rows"),
+        ("q.json", "[]", "holds no query"),
+        ("q.csv", "query\na desk, no lamp\n", r"row 0 \(line 2\) has 2 cells where the header has 1"),
+        ("q.csv", "query,image_path\na desk without a lamp\n", r"row 0 \(line 2\) has 1 cells"),
+        ("q.csv", "query\n" + "a" * 200_000, "field larger than field limit"),
+        ("q.csv", 'query\n"a desk without a lamp\n', r"row 0 \(line 2\): unexpected end of data"),
+        ("q.csv", "query,query\na,b\n", "column 'query' occurs more than once"),
+        ("q.csv", "query\na desk\0\n", "holds NUL bytes"),
+        ("q.json", '[{"query": "a", "query": "b"}]', "the key 'query' occurs twice"),
+        ("q.json", "[" * 200_000, "nested too deeply"),
+        ("q.jsonl", "[" * 200_000, "line 1 is no JSON"),
+        ("q.json", r'["a desk without a \ud800 lamp"]', "row 0: query: .* half of a surrogate pair"),
         ("q.json", "{", "is no JSON"),
         ("q.json", "{}", "holds a dict: a list of rows"),
         ("q.jsonl", '"a dog, no cat"\n{', "line 2 is no JSON"),
@@ -145,6 +156,13 @@ def test_every_wrong_row_is_named_at_once(tmp_path):
 def test_files_of_another_kind(tmp_path, name, text, problem):
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=problem):
+        read_queries(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["q.csv", "q.json", "q.jsonl"])
+def test_a_file_that_is_not_utf_8_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes('query\n"a café without a dog"\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match=f"{name} is not UTF-8"):
         read_queries(tmp_path / name)
 
 

@@ -120,7 +120,7 @@ def test_bootstrap_interval_refuses():
         bootstrap_interval([0, np.nan])
     with pytest.raises(ValueError, match=r"groups must have one entry per value \(2\), got 1"):
         bootstrap_interval([0, 1], groups=["a"])
-    with pytest.raises(ValueError, match="n_resamples must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_resamples must be a whole number and at least 1, got 0"):
         bootstrap_interval([0, 1], n_resamples=0)
 
 

@@ -34,6 +34,8 @@ def test_what_json_writes_is_read_back(numbers, texts):
         ("[0, 1.0]", "a whole number", False, "entry 1 is 1.0"),
         ("[99999999999999999999]", "a whole number", False, "entry 0 is 99999999999999999999"),
         ('["no", 0]', "a text", False, "entry 1 is 0"),
+        ('[["no", "\\ud800"]]', "a text", True, "row 0, entry 1 is"),
+        (f"[[1, -{'9' * 400}]]", "a number", True, "row 0, entry 1 is -9{36}"),
         (f'["{"x" * 99}"]', "a number", False, r'entry 0 is "x{36}\.\.\.$'),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from negation_clip.metrics import judge_consistency, judge_summary, parse_answer
-from negation_clip.metrics.judge import ANSWERS
+from negation_clip.metrics.judge import ANSWERS, _without_reasoning
 
 SAID = {
     "yes": [
@@ -132,6 +133,34 @@ def test_any_text_is_one_of_the_four(text):
 @given(st.lists(st.sampled_from("is there a lamp on the desk near yesterday nowhere none nobody cannot".split())))
 def test_without_the_words_nothing_is_said(words):
     assert parse_answer(" ".join(words)) in ("unparsed", "refused")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<think>" * 100_000, "unparsed"),
+        ("<think>" * 100_000 + "yes</thought> no", "no"),
+        ("<think>yes</think>" * 50_000 + "No.", "no"),
+        ("yes" + ".: " * 200_000, "yes"),
+        (".: " * 200_000 + "no", "no"),
+        ("Yes" + "\n" * 500_000 + "No", "unparsed"),
+        ("well, " * 100_000 + "no", "no"),
+        ("the answer is " * 50_000 + "yes", "yes"),
+    ],
+)
+def test_a_judge_that_repeats_itself_is_read_at_once(text, expected):
+    """Each took minutes, or would have, where a pattern looks for an end from every beginning."""
+    assert parse_answer(text) == expected
+
+
+def test_blocks_of_reasoning_are_those_of_the_pattern():
+    """The one pass against the pattern that says what is meant, on every short sequence of tags and words."""
+    pattern = re.compile(r"<(think|thought)>.*?</\1>|◁think▷.*?◁/think▷", re.S)
+    parts = ["<think>", "</think>", "<thought>", "</thought>", "◁think▷", "◁/think▷", "a"]
+    for n in range(1, 6):
+        for chosen in itertools.product(parts, repeat=n):
+            text = "".join(chosen)
+            assert _without_reasoning(text) == pattern.sub(" ", text)
 
 
 def test_only_text_is_parsed():

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from fixtures_tiny import tiny_clip, tiny_processor
 from huggingface_hub.errors import StrictDataclassError
+from peft import LoraConfig, inject_adapter_in_model
 from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
@@ -26,6 +27,7 @@ from transformers import (
     AutoModel,
     CLIPConfig,
     CLIPModel,
+    CLIPTextModel,
     MetaClip2Config,
     MetaClip2Model,
     Siglip2Config,
@@ -266,6 +268,24 @@ def test_golden_activations_and_embeddings():
                 torch.testing.assert_close(state[torch.arange(16), ids.argmax(-1)], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden vectors here; the tests of the fit do without")
+def test_golden_embeddings_along_directions_of_our_own_fit():
+    pytest.importorskip("sklearn")
+    from negation_clip.trainers.fit_steering import fit_probes
+
+    model, golden = golden_model(), np.load(GOLDEN / "steering.npz")
+    tokens = [torch.tensor(golden[f"in.tokens_{sign}"]).long() for sign in ("pos", "neg")]
+    with torch.no_grad():
+        probes = fit_probes(*(model.get_text_activations(ids).numpy() for ids in tokens))
+        assert probes.accuracy.tolist() == pytest.approx(golden["probe.test_accuracy"].tolist())
+        for layer in range(3):
+            assert probes.directions[layer] @ golden[f"probe.direction.layer{layer}"].ravel() > 0.9999
+        for alpha in ("0.05", "0.13", "0.5", "1.0"):
+            model.set_steering(directions=torch.tensor(probes.directions), alpha=float(alpha))
+            found = model.get_text_features(torch.tensor(golden["in.tokens_steered"]).long()).pooler_output
+            torch.testing.assert_close(found, torch.tensor(golden[f"embed.alpha{alpha}"]), rtol=1e-5, atol=1e-5)
+
+
 def golden_model():
     """The golden text model, of the OpenAI class, in transformers' names; with an image tower that is not used."""
     weights = load_file(GOLDEN / "steering_text_model.safetensors")
@@ -415,21 +435,44 @@ def test_threads_with_other_masks_do_not_meet(steered):
 # --- attention, compiler, precision, gradients, copies --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["clip", "siglip", "hanclip"])
+@pytest.mark.parametrize("family", ["clip", "metaclip_2", "siglip", "siglip2", "hanclip"])
 def test_every_attention_gives_the_same(family):
-    model = SteeredClipModel.from_backbone(make_backbone(family), directions(), alpha=0.3)
-    expected = model.get_text_features(captions(), steer_mask=MASK).pooler_output
+    model = SteeredClipModel.from_backbone(make_backbone(family), directions(), alpha=0.3).requires_grad_(False)
+    inputs = {"input_ids": captions(), "steer_mask": MASK, **image_inputs(family)}
+    expected = model(**inputs).logits_per_text
 
     def strict(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None):
         return eager_attention_forward(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout)
 
     AttentionInterface.register("strict", strict)
     AttentionMaskInterface.register("strict", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
-    for attention in ("eager", "strict"):  # the second takes no argument that it does not know
+    for attention in ("eager", "strict"):  # the second takes no argument that it does not know, in either tower
         model.set_attn_implementation(attention)
         assert plain_tower(model.backbone).config._attn_implementation == attention
-        found = model.get_text_features(captions(), steer_mask=MASK).pooler_output
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(**inputs).logits_per_text, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["clip", "hanclip"])
+def test_flex_attention_gives_the_same(family):
+    model = SteeredClipModel.from_backbone(make_backbone(family), directions(), alpha=0.3)
+    model.requires_grad_(False)  # on a CPU it knows no gradient
+    inputs = {"input_ids": captions(), "steer_mask": MASK, **image_inputs(family)}
+    expected = model(**inputs).logits_per_text
+    model.set_attn_implementation("flex_attention")
+    assert plain_tower(model.backbone).config._attn_implementation == "flex_attention"
+    torch.testing.assert_close(model(**inputs).logits_per_text, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["clip", "metaclip_2", "siglip", "siglip2", "hanclip"])
+def test_every_state_of_the_image_tower_is_the_backbones(family):
+    backbone, pixels = make_backbone(family), image_inputs(family)
+    model = SteeredClipModel.from_backbone(backbone, directions(), alpha=0.3)
+    plain = backbone.get_image_features(**pixels, output_hidden_states=True)
+    found = model.get_image_features(**pixels, output_hidden_states=True)
+    assert torch.equal(found.pooler_output, plain.pooler_output)
+    assert len(found.hidden_states) == LAYERS + 1
+    assert all(torch.equal(*states) for states in zip(found.hidden_states, plain.hidden_states, strict=True))
 
 
 def test_attention_of_a_given_backbone_is_kept(clip):
@@ -485,10 +528,14 @@ def test_gradient_is_that_of_the_published_way(clip, steered):
 
 
 def test_copies_and_pickles_steer_alike(steered):
-    expected = steered.get_text_features(captions()).pooler_output
+    inputs = {"input_ids": captions(), **image_inputs("clip")}
+    expected = steered(**inputs).logits_per_text
     for other in (copy.deepcopy(steered), pickle.loads(pickle.dumps(steered))):
-        assert torch.equal(other.get_text_features(captions()).pooler_output, expected)
+        assert torch.equal(other(**inputs).logits_per_text, expected)
         assert other.backbone is not steered.backbone
+        for tower in ("text_model", "vision_model"):
+            one, again = (getattr(model.backbone, tower).encoder.layers[0] for model in (steered, other))
+            assert type(one) is type(again)
 
 
 def test_under_distributed_data_parallel(steered, tmp_path):
@@ -504,40 +551,64 @@ def test_under_distributed_data_parallel(steered, tmp_path):
         torch.distributed.destroy_process_group()
 
 
-def test_replicas_steer_alike_side_by_side(steered, monkeypatch):
-    """`torch.nn.DataParallel` needs GPUs, but what it makes of a model does not: copies that share all but tensors."""
-    from torch.nn.parallel import replicate
+class ChunkedScatter:
+    @staticmethod
+    def apply(devices, sizes, dim, tensor):
+        return tensor.chunk(len(devices), dim)
+
+
+class JoiningGather:
+    @staticmethod
+    def apply(device, dim, *tensors):
+        return torch.cat([tensor.reshape(-1) if tensor.ndim == 0 else tensor for tensor in tensors], dim)
+
+
+def work_in_threads(replicas, inputs, kwargs, devices=None):
+    found = [None] * len(replicas)
+
+    def work(i):
+        found[i] = replicas[i](*inputs[i], **kwargs[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(replicas))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("family", ["clip", "siglip", "hanclip"])
+def test_under_data_parallel(family, monkeypatch):
+    """`torch.nn.DataParallel` needs GPUs for what moves tensors; all else of it runs here: its pass, its threads, and
+    its replicas, which share all but tensors."""
+    from torch.nn.parallel import data_parallel, gather, replicate
 
     monkeypatch.setattr(
         sys.modules[replicate.__module__],
         "_broadcast_coalesced_reshape",
         lambda tensors, devices, detach=False: [[tensor.clone() for tensor in tensors] for _ in devices],
     )
-    steered.set_steering(probe=directions(7), probe_layer=2)
-    pixels = image_inputs("clip")["pixel_values"]
+    for name, stand_in in (("Scatter", ChunkedScatter), ("Gather", JoiningGather)):
+        monkeypatch.setattr(sys.modules[gather.__module__], name, stand_in)
+    monkeypatch.setattr(sys.modules[data_parallel.__module__], "parallel_apply", work_in_threads)
+    model = SteeredClipModel.from_backbone(make_backbone(family), directions(), alpha=0.3)
+    model.set_steering(probe=directions(7), probe_layer=2)
+    wrapped = nn.DataParallel(model)
+    # what the constructor finds out where there are GPUs
+    wrapped.device_ids, wrapped.output_device, wrapped.dim, wrapped.src_device_obj = [0, 1], 0, 0, torch.device("cpu")
+    inputs = {"input_ids": captions(), **image_inputs(family)}
     for gate, mask in (("always", MASK), ("always", None), ("probe", None)):
-        steered.set_steering(gate=gate)
-        masks = (None, None) if mask is None else mask.split(3)
-        expected = [
-            steered(ids, pixel, steer_mask=rows).logits_per_text
-            for ids, pixel, rows in zip(captions().split(3), pixels.split(3), masks, strict=True)
-        ]
-        found = [None, None]
-
-        def work(replica, i, masks=masks, found=found):
-            found[i] = replica(captions().split(3)[i], pixels.split(3)[i], steer_mask=masks[i]).logits_per_text
-
-        replicas = replicate(steered, [0, 1])
-        threads = [threading.Thread(target=work, args=(replica, i)) for i, replica in enumerate(replicas)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+        model.set_steering(gate=gate)
+        given = inputs if mask is None else {**inputs, "steer_mask": mask}
+        halves = [{name: value.split(3)[i] for name, value in given.items()} for i in range(2)]
+        expected = torch.cat([model(**half).text_embeds for half in halves])
+        output = wrapped(**given, return_loss=True)
+        assert torch.equal(output.text_embeds, expected)
         # what is learned in a replica reaches the model's parameters
-        parameter = steered.backbone.text_model.encoder.layers[0].mlp.fc1.weight
-        (gradient,) = torch.autograd.grad(sum(logits.sum() for logits in found), parameter)
-        assert gradient.isfinite().all() and gradient.any()
+        parameter = plain_tower(model.backbone).encoder.layers[0].mlp.fc1.weight
+        (gradient,) = torch.autograd.grad(output.loss.sum(), parameter)
+        alone = sum(torch.autograd.grad(model(**half, return_loss=True).loss, parameter)[0] for half in halves)
+        torch.testing.assert_close(gradient, alone)
 
 
 _DDP = """
@@ -1028,6 +1099,11 @@ def test_bad_backbone_is_named(clip, steered, tmp_path):
                 }
             )
         )
+    with pytest.raises(ValueError, match="'clip_text_model' has no `text_config`.*must be a dual encoder"):
+        SteeredClipModel.from_backbone(CLIPTextModel(clip.config.text_config))
+    adapted = inject_adapter_in_model(LoraConfig(target_modules=["q_proj"]), make_backbone("clip"))
+    with pytest.raises(ValueError, match="weights that its configuration does not tell of, such as 'text_.*merge"):
+        SteeredClipModel.from_backbone(adapted)
     clip.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="from_backbone"):
         SteeredClipModel.from_pretrained(tmp_path)
@@ -1059,6 +1135,7 @@ def test_bad_backbone_is_named(clip, steered, tmp_path):
         ({"probe_threshold": "0"}, ValueError, "'probe_threshold'"),
         ({"directions": "x"}, ValueError, r"`directions` must be a tensor of shape \(3, 32\), got str"),
         ({"directions": {}}, ValueError, r"`directions` must be a tensor of shape \(3, 32\), got dict"),
+        ({"directions": torch.ones(3, 32) * 1j}, ValueError, "`directions` must be a tensor .*of complex numbers"),
         ({"probe": "x"}, ValueError, r"`probe` must be a tensor of shape \(3, 32\), got str"),
         (
             {"probe": (torch.ones(3, 32),)},
@@ -1136,8 +1213,10 @@ def test_the_measured_speed_is_what_the_guide_says():
             for line in guide.splitlines()
             if line.startswith(f"| {model.replace('vit-b-32', 'ViT-B/32-sized')} | {padding} |")
         )
-        said = f"| {row['speedup']:.1f} × | {row['speedup_over_context']:.1f} × | {100 * row['overhead']:.1f} % |"
-        assert line.endswith(said)
+        rates = [row[name] for name in ("published", "plain", "steered")]
+        said = [f"{row['tokens']:.1f}", *(f"{rate:.1f}" if rate < 100 else f"{rate:.0f}" for rate in rates)]
+        said += [f"{row['speedup']:.1f} ×", f"{row['speedup_over_context']:.1f} ×", f"{100 * row['overhead']:.1f} %"]
+        assert [cell.strip() for cell in line.split("|")[3:-1]] == said
 
 
 def test_a_zero_direction_is_fine_where_nothing_steers(steered):
@@ -1159,6 +1238,9 @@ def test_bad_calls_are_named(steered):
         steered.get_text_features(ids)
     for mask, got in ((MASK[:5], r"torch.bool of shape \(5,\)"), (MASK.float(), r"torch.float32 of shape \(6,\)")):
         with pytest.raises(ValueError, match=rf"`steer_mask` must be bool of shape \(6,\).*got {got}"):
+            steered.get_text_features(captions(), steer_mask=mask)
+    for mask in ("all", {}, [True, None] * 3):
+        with pytest.raises(ValueError, match=f"`steer_mask` must be bool, one value .*got {type(mask).__name__}"):
             steered.get_text_features(captions(), steer_mask=mask)
     with pytest.raises(ValueError, match="`input_ids` are needed"):
         steered(**image_inputs("clip"))

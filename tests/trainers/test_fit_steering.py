@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import subprocess
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fixtures_tiny import WORDS, tiny_clip, tiny_processor
-from transformers import AutoModel, AutoProcessor, SiglipConfig, SiglipModel
+from transformers import AutoModel, AutoProcessor, CLIPModel, SiglipConfig, SiglipModel
 
 from negation_clip import Encoder, HanClipModel, SteeredClipModel, fit_steering
 from negation_clip.data.negation_pairs import load_pairs, negate_captions
@@ -107,6 +108,12 @@ def test_a_caption_on_both_sides_is_said(caplog):
 def test_bad_pairs_are_named(source, message):
     with pytest.raises(ValueError, match=message):
         load_pairs(source)
+
+
+@pytest.mark.parametrize("read", [load_pairs, negate_captions])
+def test_a_source_of_another_kind_is_named(read):
+    with pytest.raises(TypeError, match="rows are wanted, got int"):
+        read(3)
 
 
 def test_bad_files_are_named(tmp_path):
@@ -314,6 +321,8 @@ def test_every_setting_is_measured_with_the_model_so_set(fitted, tmp_path):
         ({"score": "good"}, "validation gave 'good' as a score"),
         (np.zeros(2), "as a score: a number is wanted"),
         ({"score": 0.5, "alpha": 1}, "validation gave 'alpha', which is the name of a column of the grid"),
+        ({"score": 0.5, "hits": {3}}, "validation gave 'hits' as set, which the grid's file cannot hold"),
+        ({"score": 0.5, (1, 2): 3}, r"validation gave \(1, 2\) as int, which the grid's file cannot hold"),
     ],
 )
 def test_a_validation_without_a_score_is_named(found, message, tmp_path):
@@ -342,6 +351,26 @@ def test_chosen_setting_is_the_models(fitted):
     assert fit.model.config.gate == "probe"
     assert fit.model.config.probe_layer == int(fit.probes.accuracy.argmax())
     assert np.array_equal(fit.directions, fitted.directions)
+
+
+def test_numbers_of_other_libraries_are_written_like_plain_ones(tmp_path):
+    """They come as options and from validation; what a file cannot hold is no error after the grid."""
+
+    def likes(encoder):
+        # one of several settings tells more than the others
+        more = {"ranks": np.arange(2), "share": torch.tensor(0.5)} if encoder.model.config.alpha else {}
+        return {"score": np.float32(encoder.model.config.alpha), "n": np.int64(3), **more}
+
+    options = {"alphas": np.array([0.25], dtype=np.float32), "layers": range(1), "holdout": np.int64(16)}
+    fit = fit_steering(
+        tiny_clip(), PAIRS, processor=tiny_processor(), validation=likes, output_dir=tmp_path / "run", **options
+    )
+    report = json.loads((tmp_path / "run" / "fit.json").read_text("utf-8"))
+    assert report["chosen"] == fit.chosen and fit.chosen["alpha"] == 0.25
+    assert (report["arguments"]["alphas"], report["arguments"]["layers"]) == ([0.25], [0])
+    assert report["grid"][1]["ranks"] == [0, 1] and report["grid"][1]["share"] == 0.5
+    with (tmp_path / "run" / "grid.csv").open(encoding="utf-8") as file:
+        assert [row["ranks"] for row in csv.DictReader(file)] == ["", "[0, 1]", "[0, 1]", "[0, 1]"]
 
 
 def test_nothing_is_steered_if_nothing_helps(caplog):
@@ -420,6 +449,50 @@ def test_run_writes_a_model_a_report_and_plots_and_goes_on(tmp_path, capsys, mon
     assert other["layers"] != result["layers"] or other["grid"] != result["grid"]
 
 
+def test_what_another_model_gave_is_not_gone_on_with(tmp_path, monkeypatch):
+    """Nor what the same weights gave with other settings, another tokenizer or other pixels."""
+    keys, rng = [], np.random.default_rng(0)
+    monkeypatch.setattr(script, "_read_probes", lambda out, key: keys.append(key))
+    monkeypatch.setattr(script, "collect_activations", lambda encoder, texts: rng.normal(size=(len(texts), 2, 32)))
+
+    def key(model=None, processor=None):
+        model, processor = model or tiny_clip(), processor or tiny_processor()
+        options = {"holdout": 16, "validation": None, "output_dir": tmp_path / "run", "resume": True}
+        fit_steering(model, PAIRS, processor=processor, **options)
+        return keys[-1]
+
+    first = key()
+    tiny_clip().save_pretrained(tmp_path / "model")
+    assert key(CLIPModel.from_pretrained(tmp_path / "model")) == key() == first
+    activation = copy.deepcopy(tiny_clip().config)
+    activation.text_config.hidden_act = "gelu"
+    other = CLIPModel(activation)
+    other.load_state_dict(tiny_clip().state_dict())
+    words, pixels, weights = tiny_processor(), tiny_processor(), tiny_clip()
+    words.tokenizer.add_tokens(["dog with"])
+    pixels.image_processor.image_mean = [0.0, 0.0, 0.0]
+    with torch.no_grad():
+        weights.text_projection.weight[0, 0] += 1
+    changed = [key(other.eval()), key(processor=words), key(processor=pixels), key(weights)]
+    assert len({first, *changed}) == 5
+
+
+@pytest.mark.parametrize("name", ["probes.safetensors", "grid.json"])
+def test_a_damaged_file_of_an_earlier_run_is_named(name, tmp_path):
+    options = {"processor": tiny_processor(), "holdout": 16, "validation": "exclusion", "validation_size": 2}
+    options |= {"alphas": [0.2], "layer_blocks": 1, "output_dir": tmp_path}
+    fit_steering(tiny_clip(), PAIRS, **options)
+    assert not list(tmp_path.glob("*.part"))
+    kept = (tmp_path / name).read_bytes()
+    for content in (b"", kept[: len(kept) // 2], b"[]"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name} is damaged and cannot be gone on with: delete it, or"):
+            fit_steering(tiny_clip(), PAIRS, **options, resume=True)
+    (tmp_path / name).unlink()
+    fit_steering(tiny_clip(), PAIRS, **options, resume=True)
+    assert (tmp_path / name).read_bytes() == kept
+
+
 def test_script_says_mistakes_without_a_traceback(tmp_path):
     command = [sys.executable, ROOT / "trainers" / "fit_steering.py", "--pairs=none.json", f"--output_dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -441,14 +514,27 @@ def test_script_says_mistakes_without_a_traceback(tmp_path):
         ({"validation": None, "layers": [2]}, "`layers` must be different numbers from 0 to 1"),
         ({"inverse_penalty": 0}, "inverse_penalty must be above 0"),
         ({"processor": None}, "needs its processor"),
+        ({"alpha": "0.2"}, "alpha must be float, got '0.2'"),
+        ({"alpha": [0.2, 0.1]}, r"alpha must be float, got \[0.2, 0.1\]"),
+        ({"alphas": ["0.2"]}, r"alphas must be list\[float\], got \['0.2'\]"),
+        ({"alphas": 0.2}, r"alphas must be list\[float\], got 0.2"),
+        ({"holdout": "16"}, "holdout must be int, got '16'"),
+        ({"holdout": 16.0}, "holdout must be int, got 16.0"),
+        ({"layers": 1}, r"layers must be list\[int\] \| None, got 1"),
+        ({"intercept": "no"}, "intercept must be bool, got 'no'"),
+        ({"device": "gpu"}, "device: gpu cannot be used here"),
     ],
 )
-def test_bad_options_are_named(options, message, monkeypatch):
+def test_bad_options_are_named(options, message, monkeypatch, tmp_path):
     monkeypatch.setattr(script, "collect_activations", lambda *args: pytest.fail("said too late"))
     good = {"pairs": PAIRS, "processor": tiny_processor(), "holdout": 16}
-    with pytest.raises(Exception, match=message) as caught:
+    good |= {"output_dir": tmp_path / "run", "overwrite": True}
+    (tmp_path / "run").mkdir()
+    for name in ("_negation_clip_run", "fit.json"):
+        (tmp_path / "run" / name).touch()
+    with pytest.raises(ValueError, match=message):
         fit_steering(tiny_clip(), **{**good, **options})
-    assert isinstance(caught.value, ValueError) or "layers" in options
+    assert (tmp_path / "run" / "fit.json").exists()  # of an earlier run, which is replaced only by another
 
 
 def test_missing_scikit_learn_is_said(monkeypatch):

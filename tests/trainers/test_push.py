@@ -22,9 +22,10 @@ from huggingface_hub import ModelCard, constants
 from peft import PeftModel
 from test_cards import results_of
 from test_hub import HANCLIP_FILES, load_back
-from transformers import AutoModel, CLIPModel, TrainerCallback
+from transformers import AutoModel, CLIPModel, CLIPProcessor, TrainerCallback
 
 from negation_clip import HanClipModel, PhyClipModel, cli, embedded_path
+from negation_clip.cards import model_card
 from negation_clip.data.grounded_memory import GroundedSamples
 from negation_clip.hub import push
 from negation_clip.trainers import fit_steering, pretrain_clip, train_hanclip
@@ -287,9 +288,8 @@ def test_a_push_that_fails_costs_neither_the_training_nor_the_model(hub, tmp_pat
     warnings = [record.message for record in caplog.records if "was not sent to someone/tiny: " in record.message]
     assert len(warnings) == 3 and "503" in warnings[0]
     hub.fail_next.append(("/commit/", 403))
-    with pytest.raises(
-        OSError, match="the model is saved in .*hub, but was not sent to someone/tiny: .*403"
-    ) as caught:
+    says = "the model is saved in .*hub, but was not sent to someone/tiny: .*403.*Log in by `hf auth login`"
+    with pytest.raises(OSError, match=says) as caught:
         trainer.push_to_hub()
     assert TOKEN not in str(caught.value)
     # the command that it names sends the model
@@ -357,6 +357,57 @@ def test_a_card_that_could_not_be_made_is_told_before_anything_is_asked_of_the_h
     assert not hub.requests
 
 
+def test_the_licence_is_that_of_the_folder_which_the_training_began_with(hub, tmp_path, monkeypatch):
+    """Wherever the training is when it pushes, and whatever has become of the folder."""
+    monkeypatch.chdir(tmp_path)
+    tiny_clip().save_pretrained("start")
+    Path("start", "README.md").write_text(
+        "---\nlicense: other\nlicense_name: Mine\nlicense_link: https://a.b/c\n---\n"
+    )
+    clip = CLIPModel.from_pretrained("start")
+    with pytest.raises(ValueError, match="licensed other, and a copy cannot be licensed mit"):
+        hanclip_trainer(tmp_path / "out", clip=clip)
+    assert not hub.requests
+    trainer = hanclip_trainer(tmp_path / "out", clip=clip, hub_licence=None)
+    (tmp_path / "start").rename(tmp_path / "gone")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    trainer.push_to_hub()
+    data = ModelCard(repo(hub).files["README.md"].decode()).data
+    assert (data.license, data.license_name, data.license_link) == ("other", "Mine", "https://a.b/c")
+    assert not [name for name, content in repo(hub).files.items() if str(tmp_path).encode() in content]
+
+
+def test_a_model_that_is_steered_brings_its_own_licence_not_that_of_the_default(tmp_path):
+    """Whether it is named or given itself."""
+    tiny_clip().save_pretrained(tmp_path / "start")
+    tiny_processor().save_pretrained(tmp_path / "start")
+    (tmp_path / "start" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    pairs = [(f"a {word}", f"no {word}") for word in ("dog", "cat", "car", "cup", "tree", "boat")]
+    loaded = CLIPModel.from_pretrained(tmp_path / "start")
+    for number, (model, known) in enumerate(
+        [
+            (tmp_path / "start", "cc-by-nc-4.0"),
+            (loaded, "cc-by-nc-4.0"),
+            (tiny_clip(), None),
+            (CLIPModel.from_pretrained(embedded_path("base")), "apache-2.0"),
+        ]
+    ):
+        processor = tiny_processor() if known != "apache-2.0" else None
+        processor = processor or CLIPProcessor.from_pretrained(embedded_path("base"), backend="pil")
+        out = tmp_path / str(number)
+        fit_steering.fit_steering(
+            model, pairs, processor=processor, validation=None, output_dir=out, holdout=2, device="cpu"
+        )
+        if known is None:
+            with pytest.raises(ValueError, match="the licence is not known"):
+                model_card(out, REPO)
+            continue
+        card = model_card(out, REPO)
+        assert card.data.license == known
+        assert ("the embedded CLIP of negation-clip" in card.text) is (known == "apache-2.0")
+
+
 def test_what_has_no_place_in_the_card_is_refused(hub, tmp_path):
     trainer = hanclip_trainer(tmp_path)
     asked = len(hub.requests)
@@ -422,6 +473,8 @@ def test_the_hanclip_script_pushes_what_loads_back(tmp_path):
         assert files["model.safetensors"] == (tmp_path / "out" / "model" / "model.safetensors").read_bytes()
         card = ModelCard(files["README.md"].decode())
         assert card.data.license == "apache-2.0" and "| lora_rank | 4 |" in card.text
+        log = json.loads((tmp_path / "out" / "training_log.json").read_text())
+        assert log["arguments"]["licence"] == {"license": ["apache-2.0"]}
         found = [load_back(server, tmp_path / way, way, REPO) for way in ("package", "remote code")]
     assert found[0] == found[1] and sorted(found[0]["labels"]) == ["cat", "dog"]
 
@@ -434,6 +487,8 @@ def test_the_phyclip_script_on_two_processes_pushes_once(tmp_path):
         assert done.returncode == 0, done.stderr
         assert json.loads((out / "run.json").read_text())["processes"] == 2
         assert repo(server).messages == [LAST] and done.stdout.count("sent: ") == 1
+        log = json.loads((out / "training_log.json").read_text())
+        assert log["arguments"]["licence"] == {"license": ["apache-2.0"]}
         assert {"modeling_phyclip.py", "training.png"} <= set(repo(server).files)
         found = load_back(server, tmp_path / "loaded", "remote code", REPO)
     assert sorted(found["labels"]) == ["cat", "dog"]
@@ -477,6 +532,8 @@ def test_the_other_scripts_push_through_the_same_way(hub, tmp_path, capsys):
     assert set(files) >= {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
     assert not [name for name in files if "/" in name or name.endswith((".bin", ".pt", ".npy"))]
     assert "license: apache-2.0" in files["README.md"].decode()
+    for log in (out / "model" / "training_log.json", tmp_path / "steering" / "fit.json"):
+        assert json.loads(log.read_text())["arguments"]["licence"] == {"license": ["apache-2.0"]}
     assert files["model.safetensors"] == (out / "model" / "model.safetensors").read_bytes()
     assert_nowhere(TOKEN, tmp_path)
     assert TOKEN not in capsys.readouterr().out
