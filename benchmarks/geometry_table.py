@@ -15,12 +15,11 @@ standard deviation over the seeds there are) and `geometry.json`.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import seed_table
 import yaml
-from seed_table import chosen, earlier, format_table, save, summarise
+from seed_table import chosen, earlier, format_table, kept, save, summarise
 
 from negation_clip import Encoder, metrics
 from negation_clip.data import benchmarks
@@ -144,6 +143,7 @@ def main() -> None:
         wanted = chosen(variants, args.seeds, args.only) if args.only != "" else []
         for name, seed in wanted:  # all of them before hours of training
             earlier(args.output / f"{name}-{seed}.json", options_of(variants[name], seed, args.set), args.overwrite)
+        measured_runs(variants, args)
     except ValueError as mistake:
         parser.error(str(mistake))
     for name, seed in wanted:
@@ -153,15 +153,22 @@ def main() -> None:
     print(write(variants, args))
 
 
-def write(variants: dict, args: argparse.Namespace) -> str:
-    """Write the tables of the measured runs with the options asked for; returns the first one."""
+def measured_runs(variants: dict, args: argparse.Namespace) -> dict[str, list[dict]]:
+    """What the runs with the options asked for measured, by variant, seed by seed."""
     runs: dict[str, list[dict]] = {}
     for name, variant in variants.items():
         for file in sorted(args.output.glob(f"{name}-*.json")):
-            found, seed = json.loads(file.read_text("utf-8")), file.stem.removeprefix(f"{name}-")
+            seed = file.stem.removeprefix(f"{name}-")
+            found = kept(file) if seed.isdigit() else {"measured": {}}
             measured = found["measured"].get(f"{args.split}-{args.size}-{args.score}")
-            if measured and seed.isdigit() and found["options"] == options_of(variant, int(seed), args.set):
+            if measured and found["options"] == options_of(variant, int(seed), args.set):
                 runs.setdefault(name, []).append(measured)
+    return runs
+
+
+def write(variants: dict, args: argparse.Namespace) -> str:
+    """Write the tables of the measured runs with the options asked for; returns the first one."""
+    runs = measured_runs(variants, args)
     table = format_table(runs, COLUMNS)
     args.output.mkdir(parents=True, exist_ok=True)
     text = f"{table}\n\nComposition by subset, in per cent:\n\n{format_table(runs, SUBSETS)}\n"

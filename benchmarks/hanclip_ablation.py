@@ -301,7 +301,7 @@ def format_all(runs: dict[str, dict[int, dict]]) -> str:
     parts = []
     for group in dict.fromkeys(name.partition("/")[0] for name in runs if name != BASE):
         rows = {name: of_variant for name, of_variant in runs.items() if name == BASE or name.startswith(f"{group}/")}
-        parts += [f"### Around `recipes/{group}.yaml`", format_options(rows.get(f"{group}/full", {}))]
+        parts += [f"### `{group}`", format_options(rows.get(f"{group}/full", {}))]
         rows = {name: [run["measured"] for run in found.values()] for name, found in rows.items()}
         parts += [format_table(rows, COLUMNS, "variant", DIGITS), "Mean Poincaré radius:", format_radii(rows)]
     return "\n\n".join([*filter(None, parts), "### Beside the paper's claims", format_claims(runs)]) + "\n"

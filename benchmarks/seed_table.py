@@ -77,6 +77,23 @@ def chosen(names: Iterable[str], seeds: list[int], only: str | None) -> list[tup
     return wanted
 
 
+def kept(file: Path) -> dict:
+    """What a file holds that [`save`] has written.
+
+    Raises:
+        ValueError: it holds something else (the file is named).
+    """
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{file} is no JSON file ({error}): remove it and the folder of its run to have it made again"
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), dict) for name in ("options", "measured")):
+        raise ValueError(f"{file} keeps no run: it lacks 'options' and 'measured'")
+    return found
+
+
 def earlier(file: Path, options: dict, overwrite: bool = False) -> dict:
     """What an earlier call has done of a run; changes nothing.
 
@@ -89,9 +106,9 @@ def earlier(file: Path, options: dict, overwrite: bool = False) -> dict:
         `dict`: what the file holds; empty if there is none, or if it is to be replaced.
 
     Raises:
-        ValueError: the run was made with other options (named), and `overwrite` is not set.
+        ValueError: the run was made with other options (named), and `overwrite` is not set; see [`kept`].
     """
-    found = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    found = kept(file) if file.exists() else {}
     held = found.get("options", options)
     if held == options:
         return found

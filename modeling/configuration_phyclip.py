@@ -11,6 +11,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, CLIPTextConfig, PreTrainedC
 # Where these differ from the defaults of transformers' ViT and CLIP text model.
 VIT_DEFAULTS = {"layer_norm_eps": 1e-5}
 TEXT_DEFAULTS = {"hidden_act": "gelu"}
+# Distances and losses and their gradients are finite up to there.
+FARTHEST_TANGENT_NORM = math.asinh(1e8)
 
 
 @strict
@@ -47,7 +49,7 @@ class PhyClipConfig(PreTrainedConfig):
             Initial scale in (0, 1] of the features before the exponential map, learned for each factor, for images and
             texts apart, and kept ≤ 1. Default: 1/√d.
         max_tangent_norm (`float`, *optional*, defaults to asinh(2¹⁵)):
-            Tangent vectors are cut at this √c‖v‖ before the exponential map.
+            Tangent vectors are cut at this √c‖v‖, at most asinh(10⁸), before the exponential map.
         product (`str`, *optional*, defaults to `"l1"`):
             Distance of the product: `"l1"`, the mean of the factors' distances; `"l2"`, the root of their mean square.
         score (`str`, *optional*, defaults to `"distance"`):
@@ -142,14 +144,25 @@ class PhyClipConfig(PreTrainedConfig):
                 f"`projection_dim` ({self.projection_dim}) must be a multiple of `factor_dim` ({self.factor_dim}): it "
                 "is cut into factors of that dimension"
             )
+        if self.max_tangent_norm > FARTHEST_TANGENT_NORM:
+            raise ValueError(
+                f"`max_tangent_norm` must be at most {FARTHEST_TANGENT_NORM:.4f} = asinh(10⁸), beyond which float32 "
+                f"does not hold what is computed of points, got {self.max_tangent_norm}"
+            )
         if self.curvature_ratio < 1:
             raise ValueError(f"`curvature_ratio` must be at least 1, got {self.curvature_ratio}")
+        least, most = self.curvature / self.curvature_ratio, self.curvature * self.curvature_ratio
+        if not 1e-12 <= least <= most <= 1e12:
+            raise ValueError(
+                "`curvature` over and times `curvature_ratio` must lie between 1e-12 and 1e12, for float32, got "
+                f"{least} and {most}"
+            )
         if self.feature_scale_init is not None and self.feature_scale_init > 1:
             raise ValueError(f"`feature_scale_init` must be at most 1, got {self.feature_scale_init}")
-        if not self.logit_scale_init_value <= math.log(self.logit_scale_max):
+        if not -math.inf < self.logit_scale_init_value <= math.log(self.logit_scale_max):
             raise ValueError(
-                f"`logit_scale_init_value` ({self.logit_scale_init_value}) must be at most ln(`logit_scale_max`) = "
-                f"{math.log(self.logit_scale_max)}"
+                f"`logit_scale_init_value` ({self.logit_scale_init_value}) must be finite and at most "
+                f"ln(`logit_scale_max`) = {math.log(self.logit_scale_max)}"
             )
         if self.text_config.model_type != CLIPTextConfig.model_type:
             raise ValueError(f"`text_config` must be a CLIPTextConfig, got one of {self.text_config.model_type!r}")

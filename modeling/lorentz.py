@@ -39,7 +39,7 @@ def _check(c, *points: torch.Tensor):
         raise ValueError(f"points must be (..., k, d) with k ≥ 1 factors, got {shapes[0]}")
     positive = True
     if not isinstance(c, torch.Tensor):
-        positive = c > 0
+        positive = 0 < c < math.inf
     elif c.ndim > 1 or c.numel() not in (1, shapes[0][-2]):
         raise ValueError(
             f"`c` must be a number or have shape (k,), one curvature for each of the {shapes[0][-2]} factors, got "
@@ -47,9 +47,9 @@ def _check(c, *points: torch.Tensor):
         )
     elif c.device.type == "cpu" and not torch.compiler.is_compiling():
         # On another device a tensor is not looked into: it would synchronise that device at every call.
-        positive = bool((c > 0).all())
+        positive = bool(((c > 0) & (c < math.inf)).all())
     if not positive:
-        raise ValueError(f"`c` must be positive (a factor has curvature -c), got {c}")
+        raise ValueError(f"`c` must be positive and finite (a factor has curvature -c), got {c}")
 
 
 def _check_pairwise(c, x: torch.Tensor, y: torch.Tensor):

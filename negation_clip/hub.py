@@ -30,7 +30,12 @@ _PROCESSOR = (
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _RUN = ("results.json", "*.png")
-_LICENCE = re.compile(r"(?:[\w-]+[-_.])?(?:licen[cs]e|copying|notice)(?:[-_.][\w-]+)*(?:\.md|\.txt)?", re.I)
+# `LICENSE`, `LICENSE-APACHE-2.0.txt`, `COPYING.LESSER`; no `license.key`, no `license_server.py`.
+_LICENCE = re.compile(
+    r"(?!.*(?:key|token|secret))(?:[\w-]+[-_.])?(?:un)?(?:licen[cs]es?|copying|notices?)(?:[-_][\w-]*(?:\.\d[\w-]*)*)?"
+    r"(?:\.(?:md|markdown|txt|rst|html?|[al]?gpl|lesser|apache|mit|bsd))?",
+    re.I,
+)
 _TOKEN = re.compile(
     r"\b(?:hf|api_org|gh[pousr]|github_pat|glpat|xox[abprs])[_-][A-Za-z0-9_-]{20,}|\bsk-[A-Za-z0-9_-]{20,}"
     r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}"

@@ -40,6 +40,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -647,6 +648,8 @@ def _kinds(result: Mapping) -> list[tuple[str, Mapping]]:
 
 
 _DISTANCE = "distance from the apex"
+# A $ in a caption is money; matplotlib would set what stands between two of them as a formula, or fail to.
+_AS_WRITTEN = {"text.parse_math": False}
 _KIND_COLOURS = {"texts": TEXT_COLOUR, "images": IMAGE_COLOUR}
 
 
@@ -671,6 +674,7 @@ def _histograms(axes: Axes, values: Mapping[str, np.ndarray], bins: int) -> None
     _plain(axes)
 
 
+@rc_context(_AS_WRITTEN)
 def plot_norms(result: Mapping, path: str | Path) -> None:
     """Histograms of the distance from the apex, of texts and images, overall and in the factors of most contrast.
 
@@ -776,6 +780,7 @@ def _name_columns(axes: Axes, order: Sequence[int], result: Mapping) -> None:
         )
 
 
+@rc_context(_AS_WRITTEN)
 def plot_heatmap(result: Mapping, path: str | Path) -> None:
     """Concepts, by family, against factors, by the family that each stands for.
 
@@ -834,6 +839,7 @@ def _short(text: str, length: int = 56) -> str:
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
+@rc_context(_AS_WRITTEN)
 def plot_captions(result: Mapping, path: str | Path) -> None:
     """Captions against factors.
 
@@ -861,6 +867,7 @@ def plot_captions(result: Mapping, path: str | Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+@rc_context(_AS_WRITTEN)
 def plot_factors(result: Mapping, path: str | Path) -> None:
     """For every factor how well it tells its family, beside what shuffled families reach.
 
@@ -902,6 +909,7 @@ def plot_factors(result: Mapping, path: str | Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+@rc_context(_AS_WRITTEN)
 def plot_poincare(result: Mapping, path: str | Path) -> None:
     """One factor as a Poincaré disc, with the is-a tree: a geodesic from every node to its parent.
 

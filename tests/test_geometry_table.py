@@ -140,6 +140,25 @@ def test_other_options_are_refused_before_anything_is_trained(table, tmp_path, m
     assert (tmp_path / "meru-0.json").read_bytes() == held
 
 
+@pytest.mark.parametrize("only", ["meru:0", "clip:0", ""])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "meru-0.json is no JSON file"),
+        ("[]", "keeps no run"),
+        ('{"options": {}}', "lacks 'options' and 'measured'"),
+    ],
+)
+def test_a_damaged_file_is_named_before_anything_is_trained(table, tmp_path, monkeypatch, capsys, only, text, message):
+    monkeypatch.setattr(table, "run", lambda *_: pytest.fail("it was started"))
+    (tmp_path / "meru-0.json").write_text(text)
+    monkeypatch.setattr(sys, "argv", ["geometry_table.py", "--output", str(tmp_path), "--only", only])
+    with pytest.raises(SystemExit):
+        table.main()
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["meru-0.json"]
+
+
 def test_a_run_is_kept_gone_on_with_and_replaced(table, tmp_path, monkeypatch, capsys):
     from negation_clip.trainers import train_phyclip
 

@@ -265,9 +265,7 @@ def test_tables_hold_every_measure(ablation):
     row = "| paper/full | 2 | 70.0 ± 14.1 | 50.0 ± 0.0 | 50.0 ± 0.0 | 50.0 ± 0.0 | 50.0 ± 0.0 | 300.0 ± 0.0 |"
     assert row in text and text.count("| base | 1 | 50.0 |") == 2
     assert "| hanclip/full | 1 | 0.75 | 0.50 | 1.00 | 1.25 | P < I < P' < N |" in text
-    assert "`full` was trained with `max_steps: 1`" in text and text.index("recipes/paper") < text.index(
-        "recipes/hanclip"
-    )
+    assert "`full` was trained with `max_steps: 1`" in text and text.index("### `paper`") < text.index("### `hanclip`")
     assert (
         ablation.format_all({"base": {0: measured()}}) == ablation.format_all({}) == "No run has been measured yet.\n"
     )

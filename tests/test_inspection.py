@@ -536,6 +536,25 @@ def test_own_captions_concepts_and_pictures(folder, tmp_path):
     assert (tmp_path / "look" / "mine.txt").exists()
 
 
+def test_texts_are_drawn_as_they_are_written(folder, tmp_path, monkeypatch):
+    drawn, savefig = set(), inspection.Figure.savefig
+
+    def watched(figure, path, **options):
+        savefig(figure, path, **options)
+        texts = [text for text in figure.findobj(inspection.Text) if text.get_text()]
+        assert not any(text.get_parse_math() for text in texts)
+        drawn.update(text.get_text() for text in texts)
+
+    monkeypatch.setattr(inspection.Figure, "savefig", watched)
+    (tmp_path / "captions.txt").write_text("a $5 bill beside a $10 bill\nx $\\foo_{$ y\n", encoding="utf-8")
+    neutral = "a $\\bar{$ of \\"
+    inspect_model(folder, tmp_path / "look", captions=tmp_path / "captions.txt", neutral=neutral)
+    assert {"a $5 bill beside a $10 bill", "x $\\foo_{$ y", f"“{neutral}”"} <= drawn
+    check_pictures(tmp_path / "look", PICTURES)
+    inspect_model(folder, tmp_path / "other", concepts=["$\\foo$", "dog", "% & _ # ^"], neutral=neutral)
+    assert {"$\\foo$", "% & _ # ^"} <= drawn
+
+
 def test_failure_while_writing_leaves_things_as_they_were(folder, tmp_path, monkeypatch):
     output = tmp_path / "look"
     output.mkdir()

@@ -66,6 +66,17 @@ def test_runs_without_entailment_are_as_told():
     assert f"Euclidean CLIP of that seed ({zero_shot:.1f} % and {recall:.1f} %)" in page
 
 
+def test_runs_with_another_number_of_factors_or_other_targets_are_as_told():
+    page = " ".join((ROOT / "docs" / "phyclip.md").read_text("utf-8").split())
+    _, *rates, options = figures("geometry", "phyclip-0")
+    _, *one, of_one = figures("one_factor", "phyclip-0")
+    _, *full, of_full = figures("full_targets", "phyclip-0")
+    assert of_one == {**options, "factor_dim": 256} and of_full == {**options, "box_targets": "full"}
+    assert options["projection_dim"] == 256 and "factor_dim" not in options
+    said = f"reaches {one[0]:.1f} % and {one[1]:.1f} % (with 32: {rates[0]:.1f} % and {rates[1]:.1f} %)"
+    assert said in page and f"it ends at {full[0]:.1f} % and {full[1]:.1f} %" in page
+
+
 @pytest.mark.parametrize("split", ["test", "test_style", "test_pairs", "test_cues"])
 def test_steering_tables(split):
     table, page = script("steering_table"), (ROOT / "docs" / "steering.md").read_text("utf-8")

@@ -82,7 +82,7 @@ class SteeringArguments:
     Attributes:
         output_dir (`str`): where everything is written.
         batch_size (`int`): texts or pictures per forward pass.
-        device (`str`): where the model runs.
+        device (`str`, *optional*): where the model runs.
         seed (`int`): of the rules that negate captions.
         overwrite, resume (`bool`): what to do with an output folder that holds a run: replace it, or go on, keeping
             the probes and what the grid has already measured.
@@ -115,7 +115,7 @@ class SteeringArguments:
 
     output_dir: str = field(default="runs/steering", metadata={"help": "output folder"})
     batch_size: int = field(default=128, metadata={"help": "texts or pictures per forward pass"})
-    device: str = field(default="cpu", metadata={"help": "where the model runs"})
+    device: str | None = field(default="cpu", metadata={"help": "where the model runs"})
     seed: int = field(default=0, metadata={"help": "seed of the rules that negate captions"})
     overwrite: bool = field(default=False, metadata={"help": "replace an earlier run in the output folder"})
     resume: bool = field(default=False, metadata={"help": "go on with an earlier run in the output folder"})
@@ -263,6 +263,7 @@ def main(arguments: SteeringArguments, publishing: PushArguments | None = None) 
 
 def _fit(arguments: SteeringArguments, model, processor, pairs, captions, validation, output_dir) -> SteeringFit:
     from negation_clip.data.negation_pairs import load_pairs, negate_captions
+    from negation_clip.trainers.push import with_licence
 
     a, start = _plain_options(arguments), time.perf_counter()
     validation = "none" if validation is None else validation
@@ -279,6 +280,7 @@ def _fit(arguments: SteeringArguments, model, processor, pairs, captions, valida
     out = None if output_dir is None else Path(output_dir)
     if out is not None:
         check_output(out, a.overwrite, a.resume)
+        facts = with_licence(dataclasses.asdict(a))  # while what the output folder may replace is there
 
     encoder = _load(model, processor, a)
     steered = encoder.model
@@ -321,18 +323,22 @@ def _fit(arguments: SteeringArguments, model, processor, pairs, captions, valida
     chosen |= {"direction": a.direction, "gate": a.gate, "probe_layer": steered.config.probe_layer}
     fit = SteeringFit(steered, encoder, probes, len(pairs), grid, chosen)
     if out is not None:
-        _save(fit, a, out, time.perf_counter() - start)
+        _save(fit, facts, out, time.perf_counter() - start)
     return fit
 
 
 def _plain_options(a: SteeringArguments) -> SteeringArguments:
-    """The same with plain numbers and lists, which a file can hold, in place of those of NumPy and torch."""
+    """The same with plain numbers, lists and texts, which a file can hold, in place of other libraries' and paths."""
+    import torch
     from huggingface_hub.dataclasses import type_validator
 
     from negation_clip.modeling.modeling_steered import plain_value
 
     wider = {float: float | int, list[float]: list[float | int]}
-    values = {name: plain_value(value) for name, value in vars(a).items()}
+    values = {
+        name: str(value) if isinstance(value, (Path, torch.device)) else plain_value(value)
+        for name, value in vars(a).items()
+    }
     for name, expected in get_type_hints(SteeringArguments).items():
         try:
             type_validator(name, values[name], wider.get(expected, expected))
@@ -700,12 +706,10 @@ def _says_what_is_damaged(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} is damaged and cannot be gone on with: delete it, or --overwrite the run") from error
 
 
-def _save(fit: SteeringFit, a: SteeringArguments, out: Path, seconds: float) -> None:
-    from negation_clip.trainers.push import with_licence
-
+def _save(fit: SteeringFit, facts: Mapping, out: Path, seconds: float) -> None:
     fit.model.save_pretrained(out / "model")
     fit.encoder.processor.save_pretrained(out / "model")
-    report = {"arguments": with_licence(dataclasses.asdict(a)), "seconds": round(seconds, 1), **fit.report()}
+    report = {"arguments": facts, "seconds": round(seconds, 1), **fit.report()}
     write_json(out / "fit.json", report)
     plot_accuracy(fit.probes, out / "accuracy.png")
     if fit.grid:

@@ -79,8 +79,8 @@ class PhyClipTrainer(ContrastiveTrainer):
             texts and, if there are boxes, of boxes and phrases, each `(n, d)`, in the order of the data set.
 
     Raises:
-        ValueError: fewer rows than a step needs; `GroundedPairs` that do not fit the processes; more than half of the
-            rows bad, or with `bad_rows="error"` one.
+        ValueError: fewer rows than a step needs; `GroundedPairs` that do not fit the processes; a `max_length` beyond
+            the model's context; more than half of the rows bad, or with `bad_rows="error"` one.
         FloatingPointError: in training, a loss that is not finite, naming its terms, the step and the rows.
     """
 
@@ -98,6 +98,11 @@ class PhyClipTrainer(ContrastiveTrainer):
         skipped: SkippedRows | None = None,
         **kwargs,
     ):
+        context = model.config.text_config.max_position_embeddings
+        if args.max_length is not None and not 2 < args.max_length <= context:
+            raise ValueError(
+                f"max_length must be from 3 to the model's context of {context} tokens, got {args.max_length}"
+            )
         if isinstance(train_dataset, GroundedPairs):
             _check_grounded(train_dataset, args)
         elif train_dataset is not None and not isinstance(train_dataset, IterableDataset):

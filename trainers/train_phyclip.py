@@ -154,7 +154,7 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
     from negation_clip.trainers.clip_baseline import plain_model
     from negation_clip.trainers.faults import last_checkpoint
     from negation_clip.trainers.phyclip_trainer import PhyClipTrainer
-    from negation_clip.trainers.push import open_repo
+    from negation_clip.trainers.push import open_repo, with_licence
 
     args, out = training_arguments, Path(training_arguments.output_dir)
     if args.process_index == 0:
@@ -166,14 +166,14 @@ def main(arguments: PhyClipArguments, training_arguments) -> dict:
     if args.use_boxes is None and arguments.model in KINDS:
         args.use_boxes = KINDS[arguments.model][1]
     train, evaluation = load_data(arguments, args, model)
-    facts = dataclasses.asdict(arguments)
+    facts = with_licence(dataclasses.asdict(arguments))
     if args.push_to_hub and args.process_index == 0:
         open_repo(args, model, facts)
+    trainer = PhyClipTrainer(model, args, processor, train_dataset=train, eval_dataset=evaluation, facts=facts)
     # Only now, so that a mistake in the options or the data costs no earlier run.
     with args.main_process_first(local=False, desc="output folder"):
         if args.process_index == 0:
             prepare_output(out, arguments.overwrite, arguments.resume)
-    trainer = PhyClipTrainer(model, args, processor, train_dataset=train, eval_dataset=evaluation, facts=facts)
     if trainer.is_world_process_zero():
         write_json(out / RUN_FILE, describe_run(facts, args))
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -256,7 +256,7 @@ def load_tokenizer(arguments: PhyClipArguments):
     from negation_clip.model_place import model_place
 
     tokenizer = AutoTokenizer.from_pretrained(model_place(arguments.tokenizer, "tokenizer", config=None))
-    tokenizer.model_max_length = arguments.context or SIZES["context"]
+    tokenizer.model_max_length = sizes_of(arguments)["context"]
     return tokenizer
 
 
@@ -272,7 +272,7 @@ def build_model(arguments: PhyClipArguments, tokenizer, options: dict):
         `PhyClipModel` or `ClipWithBoxes`
 
     Raises:
-        ValueError: an unknown image tower, or one that the kind does not have.
+        ValueError: an unknown image tower, or one that the kind does not have; see [`sizes_of`].
     """
     from transformers import CLIPConfig
 
@@ -316,10 +316,23 @@ def build_model(arguments: PhyClipArguments, tokenizer, options: dict):
 
 
 def sizes_of(arguments: PhyClipArguments) -> dict[str, int]:
-    """The sizes of a model from scratch, the defaults filled in."""
-    size = {name: getattr(arguments, name) or default for name, default in SIZES.items()}
+    """The sizes of a model from scratch, the defaults filled in.
+
+    Raises:
+        ValueError: a size below 1, pictures that are no whole number of patches, or a width that the heads do not
+            divide.
+    """
+    given = {name: getattr(arguments, name) for name in (*SIZES, "vision_heads", "text_heads")}
+    if wrong := [f"{name}={value}" for name, value in given.items() if value is not None and value < 1]:
+        raise ValueError(f"{', '.join(wrong)}: must be at least 1")
+    size = {name: default if given[name] is None else given[name] for name, default in SIZES.items()}
+    if size["pixels"] % size["patch"]:
+        raise ValueError(f"pixels={size['pixels']} is no multiple of patch={size['patch']}")
     for side in ("vision", "text"):
-        size[f"{side}_heads"] = getattr(arguments, f"{side}_heads") or max(1, size[f"{side}_width"] // 32)
+        width, heads = size[f"{side}_width"], given[f"{side}_heads"]
+        size[f"{side}_heads"] = heads = max(1, width // 32) if heads is None else heads
+        if width % heads:
+            raise ValueError(f"{side}_heads={heads} does not divide {side}_width={width}")
     return size
 
 

@@ -146,12 +146,16 @@ class Layout:
         return len(found)
 
     def take(self, key: str, *shape: int) -> torch.Tensor:
-        """Removes and returns a tensor, of the given shape and finite, in its own dtype."""
+        """Removes and returns a tensor, of the given shape, real and finite, in its own dtype."""
         found = self.shape(key, len(shape))
         if found != shape:
             raise self.error(f"{key!r} has shape {found} where the other tensors call for {shape}")
         tensor = self.left.pop(key)
-        if not tensor.isfinite().all():
+        # Whole numbers would be those of a quantised model, which mean nothing without its scales.
+        if not tensor.is_floating_point() or tensor.layout != torch.strided or tensor.is_meta:
+            kind = f"{'meta ' if tensor.is_meta else ''}{tensor.layout} tensor of {tensor.dtype}".replace("torch.", "")
+            raise self.error(f"{key!r} is a {kind}: weights must be dense floating-point numbers")
+        if not tensor.float().isfinite().all():
             raise self.error(f"{key!r} holds values that are not finite")
         return tensor
 

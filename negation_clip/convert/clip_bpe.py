@@ -60,13 +60,17 @@ def load_tokenizer(tokenizer: str | Path | None, vocabulary: int, context_length
 
     Raises:
         FileNotFoundError: see [`model_place`].
-        ValueError: if the named one has another number of tokens, start or end token.
+        ValueError: if there is none, or it has another number of tokens, start or end token.
     """
     from transformers import AutoTokenizer
 
     if tokenizer is None:
         return clip_tokenizer(context_length) if vocabulary == CLIP_VOCABULARY else None
-    loaded = AutoTokenizer.from_pretrained(model_place(tokenizer, "tokenizer", config=None))
+    place = model_place(tokenizer, "tokenizer", config=None)
+    try:
+        loaded = AutoTokenizer.from_pretrained(place)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{str(tokenizer)!r} holds no tokenizer that can be read: {error}") from error
     last = vocabulary - 1
     if len(loaded) != vocabulary or loaded.eos_token_id != last or loaded.bos_token_id != last - 1:
         raise ValueError(

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoImageProcessor, AutoModel, AutoProcessor
 
 from negation_clip import Encoder, cli
+from negation_clip.cards import model_card
 from negation_clip.convert import convert_lorentz
 from negation_clip.convert.lorentz import (
     DEAD_SCALARS,
@@ -315,10 +317,13 @@ def test_what_is_ignored_is_listed_and_takes_no_part():
     )
 
 
-def test_half_precision_checkpoints_become_float32():
-    half = {name: value.half() if value.is_floating_point() else value for name, value in checkpoint().items()}
-    weights, _, _ = convert_state_dict(half)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_checkpoints_of_any_precision_become_float32(dtype):
+    state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in checkpoint().items()}
+    weights, facts, _ = convert_state_dict(state)
     assert {value.dtype for value in weights.values()} == {torch.float32}
+    assert torch.equal(weights["visual_projection.weight"], state["visual_proj.weight"].float())
+    assert facts["pixel_mean"] == state["pixel_mean"].flatten().tolist()
 
 
 def published_architecture(preset, **changes):
@@ -392,6 +397,22 @@ def test_card_says_whence_it_comes_and_under_which_licence(converted):
     for text in ("HyCoCLIP", "hycoclip_vit_tiny.pth", "CC BY-NC 4.0", "(0.229, 0.224, 0.225)", "`textual.attn_mask`"):
         assert text in card.text
     assert 'score="inner"' in card.text and "no tokenizer" not in card.text
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+def test_code_in_the_card_ranks_as_the_model_does(converted, pushed):
+    """Hyperbolic points are no features, and no cosine compares them; also in the card that a push writes."""
+    card = model_card(converted, "someone/out") if pushed else ModelCard.load(converted / "README.md")
+    name = "someone/out" if pushed else "out"
+    code = "\n".join(re.findall(r"```python\n(.*?)```", card.text, re.S))
+    assert f'"{name}"' in code
+    scope: dict = {}
+    exec(compile(code.replace(f'"{name}"', repr(str(converted))), "card", "exec"), scope)
+    model, processor = scope["model"], scope["processor"]
+    inputs = processor(text=["a kitchen without a fridge"], images=scope["images"], return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**inputs).logits_per_image[:, 0] / model.logit_scale.exp()
+    torch.testing.assert_close(scope["scores"], expected)
 
 
 def test_without_a_tokenizer_the_card_says_so(tmp_path, caplog):
@@ -545,6 +566,19 @@ BROKEN = {
     "patches": (replaced("visual.patch_embed.proj.weight", torch.ones(24, 3, 4, 2)), "patches of 4x2 pixels"),
     "mask": (replaced("textual.attn_mask", lambda x: ~x), "'textual.attn_mask' is not causal"),
     "deviation": (replaced("pixel_std", lambda x: x * 0), "'pixel_std' must be positive"),
+    "quantised": (
+        replaced("visual_proj.weight", lambda x: (100 * x).to(torch.int8)),
+        r"'visual_proj\.weight' is a strided tensor of int8: weights must be dense floating-point numbers",
+    ),
+    "complex": (replaced("curvs.2", torch.tensor(0.1j)), r"'curvs\.2' is a strided tensor of complex64"),
+    "sparse": (
+        replaced("visual.norm.weight", lambda x: x.to_sparse()),
+        r"'visual\.norm\.weight' is a sparse_coo tensor of float32",
+    ),
+    "no storage": (
+        replaced("textual.ln_final.bias", lambda x: x.to("meta")),
+        r"'textual\.ln_final\.bias' is a meta strided tensor of float32",
+    ),
 }
 
 
@@ -576,6 +610,7 @@ def test_projection_that_the_factors_do_not_divide_is_named():
         ("phyclip", {"preset": "vit-b"}, "is no vit-b: it has {'width': 24, .*the preset {'width': 768"),
         ("phyclip", {"preset": "vit-h"}, "unknown preset 'vit-h'"),
         ("phyclip", {"score": "cosine"}, "score must be 'distance' or 'inner', got 'cosine'"),
+        ("phyclip", {"tokenizer": "."}, "'.*' holds no tokenizer that can be read"),
         ("phyclip", {"tokenizer": "other"}, r"has \d+ tokens, start token \d+ and end token \d+; the .*needs 700"),
     ],
 )

@@ -473,10 +473,12 @@ def test_bad_input():
         lambda: lorentz.expmap0(x, 0.0),
         lambda: lorentz.distance(x, x, torch.tensor([1.0, -1.0, 1.0])),
         lambda: lorentz.radius(x, float("nan")),
+        lambda: lorentz.radius(x, math.inf),
+        lambda: lorentz.expmap0(x, torch.tensor([1.0, math.inf, 1.0])),
         lambda: pairwise_product_distance(x, x, torch.tensor(0.0)),
         lambda: lorentz.pairwise_product_inner(x, x, -1.0),
     ):
-        with pytest.raises(ValueError, match="`c` must be positive"):
+        with pytest.raises(ValueError, match="`c` must be positive and finite"):
             call()
     with pytest.raises(ValueError, match=r"shape \(k,\), one curvature for each of the 3 factors, got shape \(2,\)"):
         lorentz.half_aperture(x, torch.ones(2))

@@ -34,7 +34,7 @@ from transformers import (
 from negation_clip import Encoder
 from negation_clip.evaluation.world import radii
 from negation_clip.modeling import configuration_phyclip, lorentz, modeling_phyclip
-from negation_clip.modeling.configuration_phyclip import PhyClipConfig
+from negation_clip.modeling.configuration_phyclip import FARTHEST_TANGENT_NORM, PhyClipConfig
 from negation_clip.modeling.modeling_phyclip import PhyClipModel, PhyClipOutput, sincos_position_table
 from negation_clip.modeling.phyclip_objectives import phyclip_objective
 
@@ -192,6 +192,21 @@ def test_long_features_are_cut_before_the_exponential_map():
     points = model.factors(model.embed_texts(torch.full((1, 16), 1e4)))
     norms = model.curvatures.sqrt() * points.norm(dim=-1)
     torch.testing.assert_close(norms, torch.full_like(norms, math.sinh(2)))
+
+
+@pytest.mark.parametrize("product", ["l1", "l2"])
+@pytest.mark.parametrize("curvature", [1e-12, 1.0, 1e12])
+def test_finite_at_the_farthest_that_a_config_allows(curvature, product):
+    options = {"max_tangent_norm": FARTHEST_TANGENT_NORM, "curvature": curvature, "curvature_ratio": 1.0}
+    model = make_model(product=product, **options)
+    with torch.no_grad():
+        model.visual_projection.weight.mul_(100 * curvature**-0.5)
+        model.text_projection.weight.mul_(100 * curvature**-0.5)
+    output = model(**pairs(), **boxes(), return_loss=True)
+    lengths = model.curvatures.sqrt() * model.factors(output.image_embeds).norm(dim=-1)
+    assert lengths.max() > 0.9e8
+    output.loss.backward()
+    assert output.loss.isfinite() and all(p.grad.isfinite().all() for p in model.parameters())
 
 
 def test_clamp_brings_the_scalars_back_within_their_limits():
@@ -610,9 +625,13 @@ def test_config_round_trip_keeps_every_value(tmp_path, options):
         ({"curvature_ratio": 0.5}, "`curvature_ratio` must be at least 1, got 0.5"),
         ({"feature_scale_init": 1.5}, "`feature_scale_init` must be at most 1, got 1.5"),
         ({"max_tangent_norm": math.inf}, "`max_tangent_norm` must be positive and finite, got inf"),
+        ({"max_tangent_norm": 20}, r"`max_tangent_norm` must be at most 19.1138 = asinh\(10⁸\).*got 20"),
+        ({"curvature": 1e300}, "`curvature` over and times `curvature_ratio` must lie between 1e-12 and 1e12"),
+        ({"curvature_ratio": 1e13}, "over and times `curvature_ratio` must lie between.*got 1e-13 and 10{13}.0"),
         ({"min_radius": 0}, "`min_radius` must be positive and finite, got 0"),
         ({"entail_weight": -0.2}, "`entail_weight` must be a finite number ≥ 0, got -0.2"),
-        ({"logit_scale_init_value": 4.7}, r"`logit_scale_init_value` \(4.7\) must be at most"),
+        ({"logit_scale_init_value": 4.7}, r"`logit_scale_init_value` \(4.7\) must be finite and at most"),
+        ({"logit_scale_init_value": -math.inf}, r"`logit_scale_init_value` \(-inf\) must be finite"),
         ({"product": "l3"}, "product"),
         ({"score": "cosine"}, "score"),
         ({"box_targets": "all"}, "box_targets"),

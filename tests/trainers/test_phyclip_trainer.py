@@ -398,6 +398,9 @@ def test_unusable_data_is_named_before_training(tmp_path):
     pattern = grounded_shards(tmp_path / "tars", 9, 5)
     with pytest.raises(ValueError, match="train_dataset has 7 rows, fewer than the 8 of one batch"):
         make_trainer(tmp_path, train=GroundedSamples(grounded_samples(7)))
+    for length in (2, 33):
+        with pytest.raises(ValueError, match=f"max_length must be from 3 to .* context of 32 tokens, got {length}"):
+            make_trainer(tmp_path, max_length=length)
     with pytest.raises(ValueError, match="train_dataset needs an epoch_size"):
         make_trainer(tmp_path, train=shards_of(pattern, None))
     with pytest.raises(ValueError, match=r"epoch_size=9 over 2 worker\(s\) is less than the 8 rows of one batch"):

@@ -212,6 +212,11 @@ def test_unusable_options_are_named(shards, tmp_path):
         ({"model": str(folder), "logit_scale_init_value": 1.0}, "logit_scale_init_value: for a model from scratch"),
         ({"model": str(other)}, "type 'bert'; trained here are 'phyclip' and 'clip'"),
         ({"factor_dim": 7}, "multiple of `factor_dim`"),
+        ({"projection_dim": 0, "text_heads": -1}, "projection_dim=0, text_heads=-1: must be at least 1"),
+        ({"context": 0}, "context=0: must be at least 1"),
+        ({"pixels": 33, "patch": 8}, "pixels=33 is no multiple of patch=8"),
+        ({"pixels": 32, "patch": 64}, "pixels=32 is no multiple of patch=64"),
+        ({"vision_width": 96, "vision_heads": 5}, "vision_heads=5 does not divide vision_width=96"),
     ):
         with pytest.raises(Exception, match=message):
             load_model(PhyClipArguments(**arguments))
@@ -221,6 +226,12 @@ def test_unusable_options_are_named(shards, tmp_path):
         main(*options(tmp_path / "none", "--data=absent/*.tar", "--eval_pairs=0"))
     with pytest.raises(ValueError, match=r"unknown option 'factor_dmi' \(did you mean 'factor_dim'\?\)"):
         parse(["--factor_dmi", "3"])
+    main(*options(tmp_path / "earlier"))
+    held = (tmp_path / "earlier" / "model" / "model.safetensors").read_bytes()
+    for mistake in ("--per_device_train_batch_size=64", "--max_length=99", "--pixels=33"):
+        with pytest.raises(ValueError, match="fewer than the 64|max_length must be from 3|pixels=33 is no"):
+            main(*options(tmp_path / "earlier", "--overwrite", mistake))
+    assert (tmp_path / "earlier" / "model" / "model.safetensors").read_bytes() == held
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match="is not empty and holds no run of this package"):
