@@ -311,6 +311,8 @@ class HanClipModel(HanClipPreTrainedModel):
         if config.similarity == "cosine" and scale is not None and "logit_scale_init_value" not in config_kwargs:
             config.logit_scale_init_value = min(scale.item(), math.log(config.logit_scale_max))
         model = cls(config)
+        if (attention := backbone.config._attn_implementation) != model.backbone.config._attn_implementation:
+            model.set_attn_implementation(attention)  # which a new config around it forgets
         model.backbone.to(device=backbone.device, dtype=backbone.dtype)
         model.backbone.load_state_dict(backbone.state_dict())
         return model.to(backbone.device).eval()

@@ -22,6 +22,8 @@ _LONGEST_WAIT = 60.0
 _LONGEST_ERROR = 500
 # A shorter key, such as the "EMPTY" that local servers are given, is no secret but may well be a word of an answer.
 _SHORTEST_SECRET = 8
+# Types of the parts of a message that are no answer yet.
+_REASONING = frozenset(("thinking", "reasoning", "redacted_thinking"))
 
 
 class EndpointRefusal(OSError):
@@ -203,10 +205,13 @@ class ChatClient:
 def _text(content) -> str:
     """A message's content as text: some servers give its parts, and a model's bytes may end within a character.
 
+    What a model has thought before it answers is left out.
+
     Raises:
         ValueError: it is anything else.
     """
     if isinstance(content, list):
+        content = [part for part in content if not (isinstance(part, Mapping) and part.get("type") in _REASONING)]
         content = [part.get("text") if isinstance(part, Mapping) else part for part in content]
         content = "".join(content) if all(isinstance(part, str) for part in content) else content
     if not isinstance(content, str | None):

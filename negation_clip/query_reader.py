@@ -12,6 +12,7 @@ from . import query_words as lex
 
 _QUOTES = str.maketrans("\u201c\u201d\u201e\u00ab\u00bb", '"""""')
 _TAGGED = re.compile(r"(?<=[^\W_])_(?=[^\W_])")  # "no_humans"
+_TAG = re.compile(r"(?<!\S)[^\s_]+(?:_[^\s_]+)+(?!\S)")
 # Letters with the accents that some keyboards send apart from them.
 _LETTERS = "[\\w\u0300-\u036f]+"
 # Symbols, modifiers and joiners of which emoji are made.
@@ -130,6 +131,7 @@ _PHRASES = _table(
 # What may stand between two denials that cancel out and in front of a denial that opens a query.
 _BEFORE_LACKING = lex.RELATIVES | lex.BE | {"have", "has", "had", "with"}
 _OPENING = lex.FILLERS | lex.REQUESTS | lex.PRONOUNS | lex.FRAMES | lex.ARTICLES | {",", ".", "with", "i'd"}
+_MEASURES = frozenset(("size", "shape", "color", "colour", "length", "height", "width", "weight", "age"))
 _DEGREES = frozenset(("degree", "degrees"))
 _ORDERS_TO_OMIT = frozenset((*lex.REQUESTS_TO_OMIT, "exclude", "omit"))
 _ORDER_WORDS = _ORDERS_TO_OMIT | {"excluding", "omitting", "filter", "leave", "leaving", "get"}
@@ -197,6 +199,7 @@ _AROUND_EMOJI = (
     | {"", ",", "with", "but", "no", "not", "without", "w/o", "minus", "except", "any"}
 )
 _BETWEEN_OPERANDS = frozenset(("and", "or", "nor", "and/or", "plus", *"&|,;/+()[]-!"))
+_AFTER_TAGS = (_AROUND_EMOJI | lex.RELATIVES | lex.BE) - {"no", "not", "without", "w/o"}
 _OF_NOTHING = lex.SIGNS_OF | lex.FRAMES
 _ADVERBIAL = lex.ADVERBS | lex.PARTICLES
 # Before the name of a sign that is an order: "do not enter sign".
@@ -256,7 +259,11 @@ class QueryReader:
         self.flagged = GAP in text
         self.plain = _closed(text) if self.flagged else text
         self.text = text if text.isascii() else text.translate(_QUOTES)
+        beside_tags: set[int] = set()
+        self.joints: set[int] = set()
         if "_" in text:
+            self.joints.update(match.start() for match in _TAGGED.finditer(self.text))
+            beside_tags.update(place for tag in _TAG.finditer(text) for place in (tag.start() - 1, tag.end()))
             self.text = _TAGGED.sub(" ", self.text)
         self.words: list[str] = []
         self.starts: list[int] = []
@@ -274,7 +281,12 @@ class QueryReader:
                 word = "".join(filter(str.isalpha, word))
             elif word == "/" and self.is_tight(match.start()):
                 word = "and/or"
-            self.words.append(_WORDS.get(word, word))
+            word = _WORDS.get(word, word)
+            if match.start() - 1 in beside_tags and self.words and self.separates_tags(word):
+                self.words.append(";")  # "solo no_humans sunset" is three tags
+                self.starts.append(match.start() - 1)
+                self.ends.append(match.start())
+            self.words.append(word)
             self.starts.append(match.start())
             self.ends.append(match.end())
         if _EMOJI in self.words:
@@ -293,6 +305,10 @@ class QueryReader:
         ]
         for tokens in (self.words, self.starts, self.ends):
             tokens[:] = [token for token, keep in zip(tokens, kept, strict=True) if keep]
+
+    def separates_tags(self, word: str) -> bool:
+        """Whether a space beside a tag parts it from the next: not in a sentence, "a man with a red_hat"."""
+        return word not in _AFTER_TAGS and self.words[-1] not in _AROUND_EMOJI
 
     def is_tight(self, place: int) -> bool:
         """Whether a mark stands between letters: "text/logo"."""
@@ -445,8 +461,11 @@ class QueryReader:
             if item:
                 if item.lower() in _NO_OPERAND:
                     continue
-                while i < self.n and self.starts[i] < match.end():
+                while i < self.n and (self.starts[i] < match.end() or self.starts[i] - 1 in self.joints):
                     i += 1
+                if match[3] and self.ends[i - 1] > match.end():  # "-palm_tree"
+                    cue = (match.start(), self.ends[i - 1])
+                    item = self.text[match.start(3) : cue[1]]
                 items = [item.strip()] if item.strip() else []
             else:
                 while self.starts[i] < match.end():
@@ -1426,6 +1445,10 @@ class QueryReader:
         article, before = self.words[item[0]], self.words[i - 1]
         if self.words[i] not in lex.ARTICLES or item[-1] != i - 1 or hit.verbal or hit.kind == "nobody":
             return False
+        if self.word(i + 1) in _MEASURES and self.word(i + 2) == "of":
+            return False  # "no dogs the size of a horse"
+        if hit.kind == "no" and not lex.MODALS.isdisjoint(self.words[i + 1 : i + 5]):
+            return False  # "no food a vegan could eat"
         if article not in lex.ARTICLES:  # no verb is in between: "no man rode a horse"
             return self.is_noun(i - 1) and before not in _BEFORE_ARTICLES and all(map(self.is_adjective, item[:-1]))
         verb = article != "the" and before.endswith("s") and self.is_plural(i - 1)  # "not a dog chases a cat"

@@ -78,7 +78,7 @@ IN_SIGHT = _words("sight view frame shot picture image photo photograph scene ba
 # What is written on signs; longer names are made from these ("no parking zone"), but not "no parking meter".
 SIGN_TEXTS = _phrases(
     "no entry, no parking, no smoking, no trespassing, no stopping, no exit, no u-turn, no u turn, no limit, no "
-    "access, no vacancy, no admittance, no littering, no loitering, no outlet"
+    "access, no vacancy, no admittance, no littering, no loitering, no outlet, no internet connection"
 )
 NAMES = _phrases(
     "do not enter, don't walk, do not walk, do not disturb, do not cross, don't enter, don't disturb, no man's "
@@ -88,8 +88,8 @@ NAMES = _phrases(
     "symbol, missing person, missing persons, missing link, middle of nowhere, middle of no where, road to "
     "nowhere, bridge to nowhere, never never land, have and have not, haves and have nots, never ending, absent "
     "minded, zero calories, zero emissions, 404 not found, page not found, file not found, not found error, not found "
-    "page, no image available, no photo available, no caller id, no internet dinosaur, no internet connection, no poo "
-    "shampoo, bar none"
+    "page, no image available, no photo available, no caller id, no internet dinosaur, no poo shampoo, bar "
+    "none"
 )
 # Names of things, books, films, bands and games.
 TITLES = _phrases(

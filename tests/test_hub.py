@@ -190,10 +190,14 @@ def test_where_an_adapter_was_loaded_from_stays_here(run):
 
 def test_a_text_of_the_licence_goes_along(run, hub):
     (run / "model" / "LICENSE").write_text("See /usr/share/common-licenses/GPL-3, which is no path of this machine.")
-    (run / "model" / "licensed_data.csv").write_text("a")
+    others = ["licensed_data.csv", "license.key", "license_server.py", "NOTICE.pkl", "license_key.txt", "license.json"]
+    others.append("license" + "-a" * 60 + "!")  # names of any length are told apart at once
+    texts = ["LICENSE-APACHE-2.0.txt", "COPYING.LESSER", "third_party_NOTICES.html", "UNLICENSE"]
+    for name in (*others, *texts):
+        (run / "model" / name).write_text("a")
     (run / "LICENSE.md").write_text("of something else")
     push(run, "someone/x", token=TOKEN)
-    assert set(files(hub, "someone/x")) == HANCLIP_FILES | {"training.png", "LICENSE"}
+    assert set(files(hub, "someone/x")) == HANCLIP_FILES | {"training.png", "LICENSE", *texts}
     (run / "model" / "LICENSE").write_text(TOKEN)
     with pytest.raises(ValueError, match="LICENSE, line 1, holds an access token"):
         plan_push(run, "someone/x")

@@ -113,6 +113,12 @@ NEGATED = {
     ],
     "tags and prompts": [
         ("1girl, no_humans, no_palm_tree", "humans|palm tree", "1girl"),
+        ("solo no_humans sunset", "humans", "solo|sunset"),
+        ("1girl long_hair no_glasses smile", "glasses", "1girl|long hair|smile"),
+        ("photo of a man with no_hat standing", "hat", "man|standing"),
+        ("no red_car street", "red car", "street"),
+        ("dog_park -cat_tree sunny", "cat tree", "dog park|sunny"),
+        ("beach -no_people", "people", "beach"),
         ("beach. Negative prompt: people, text", "people|text", "beach"),
         ("negative prompt: (text), watermark --ar 16:9", "text|watermark", ""),
     ],
@@ -129,6 +135,9 @@ NEGATED = {
         ("without people the beach looks calm", "people", None),
         ("no cars a bench", "cars", "bench"),
         ("no man rode a horse", "man rode a horse", ""),
+        ("no food a vegan could eat", "food a vegan could eat", ""),
+        ("no dogs the size of a horse", "dogs the size of a horse", ""),
+        ("a room with no internet connection", "internet connection", "room"),
     ],
     "what is not in the list": [
         ("a man without a hat and a woman with a bag", "hat", "man|woman|bag"),

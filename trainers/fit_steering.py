@@ -607,14 +607,14 @@ def search(
         name = f"{alpha} {layers}"
         if name not in known:
             model.set_steering(alpha=alpha, layers=layers)
-            known[name] = _measured(task(encoder))
+            known[name] = _measured(task(encoder), to_file=path is not None)
             if path is not None:
                 write_json(path, {"key": key, "measured": known})
         rows.append({"alpha": alpha, "layers": layers, **known[name]})
     return rows
 
 
-def _measured(found) -> dict:
+def _measured(found, to_file: bool) -> dict:
     """What a validation function gave, as a dictionary with a number as `score`."""
     from negation_clip.modeling.modeling_steered import plain_value
 
@@ -624,7 +624,7 @@ def _measured(found) -> dict:
         raise ValueError(f"validation gave a dictionary without 'score', the number to choose by: it has {list(row)}")
     if taken := row.keys() & {"alpha", "layers"}:
         raise ValueError(f"validation gave {sorted(taken)[0]!r}, which is the name of a column of the grid: rename it")
-    for name, value in row.items():
+    for name, value in row.items() if to_file else ():
         try:
             json.dumps({name: value})
         except (TypeError, ValueError) as error:

@@ -132,6 +132,8 @@ def open_repo(args, model, facts: Mapping | None = None, **given) -> str:
         api.auth_check(repo_id, write=True)  # one that is there already may be another's
         return repo_id
     except Exception as error:  # whatever stands between here and the Hub
+        if type(error) is ValueError:  # of `make_repo`; those of the client are of kinds of their own
+            raise ValueError(f"push_to_hub: {error}") from error
         raise OSError(
             f"push_to_hub: {name} cannot be opened on the Hub: {_line(error)}. Log in by `hf auth login`, or leave "
             "push_to_hub out and send the model later, by `negation-clip push`"

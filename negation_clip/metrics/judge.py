@@ -202,7 +202,8 @@ def judge_summary(context: Sequence, negation: Sequence, ks: Sequence[int] | Non
             if shown is None or (denied is None and shown == "yes"):
                 which = "context" if shown is None else "negation"
                 raise ValueError(f"{which}: query {query}, picture {rank} has no answer, but it needs one.")
-    ks = sorted({1, k}) if ks is None else as_list(ks, "ks")
+    ks = {1, k} if ks is None else ks
+    ks = as_list(sorted(ks) if isinstance(ks, set | frozenset) else ks, "ks")
     for cut in ks:
         if not isinstance(cut, Integral) or isinstance(cut, bool) or not 1 <= cut <= k:
             raise ValueError(f"ks must be whole numbers from 1 to {k}, the pictures per query, got {cut!r}.")

@@ -74,7 +74,7 @@ def retrieval(
     """
     scores = as_scores(scores)
     positives = _positives(text_to_image, *scores.shape)
-    ks = as_list(ks, "ks")
+    ks = as_list(sorted(ks) if isinstance(ks, set | frozenset) else ks, "ks")
     for k in ks:
         if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
             raise ValueError(f"ks must be positive whole numbers, got {k!r}.")
@@ -141,7 +141,7 @@ def _merge_rows(scores: np.ndarray, labels: Sequence[Hashable], name: str) -> tu
     index: dict[Hashable, int] = {}
     groups = []
     for row, label in enumerate(labels):
-        if label is None or label != label or not isinstance(label, Hashable):
+        if label is None or (label == label) is not True or not isinstance(label, Hashable):  # pandas' NA is neither
             raise ValueError(f"{name}: entry {row} is {label!r}, which is no name; what lacks one would be merged.")
         groups.append(index.setdefault(label, len(index)))
     if len(index) == len(groups):

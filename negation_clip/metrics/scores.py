@@ -111,6 +111,7 @@ def as_list(values, name: str) -> list:
         ([3, 1], ['a', 'b'])
     """
     try:
+        values = values.tolist() if hasattr(values, "detach") else values  # of a tensor each entry would be one
         entries = None if isinstance(values, str | bytes | Mapping | set | frozenset) else list(values)
     except TypeError:
         entries = None

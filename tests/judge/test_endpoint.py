@@ -160,6 +160,10 @@ def test_an_empty_or_odd_answer_is_an_answer(asked):
     [
         ([{"type": "text", "text": "No, "}, {"type": "text", "text": "none."}], "No, none."),
         (["Yes"], "Yes"),
+        (
+            [{"type": "thinking", "thinking": [{"type": "text", "text": "No?"}]}, {"type": "text", "text": "Yes"}],
+            "Yes",
+        ),
         ([], ""),
         ("\ud83d no", "? no"),
         ("no\0", "no\0"),

@@ -75,6 +75,27 @@ def test_any_column_of_indices_gives_the_same_figures(kind):
     assert groups == metrics.bootstrap_interval([1, 0, 1, 0, 0], groups=IMAGES)
 
 
+def test_cuts_may_be_a_set():
+    assert metrics.retrieval(SCORES, IMAGES, ks={3, 1}) == metrics.retrieval(SCORES, IMAGES, ks=[1, 3])
+    answers = [["yes", "no"]], [["no", None]]
+    assert metrics.judge_summary(*answers, ks={2, 1}) == metrics.judge_summary(*answers, ks=[1, 2])
+
+
+class NotAvailable:
+    """Like that of pandas, which is neither equal to itself nor not."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __repr__(self):
+        return "<NA>"
+
+
 def test_results_are_plain_whatever_the_names_are():
     names = np.array(["swap_obj", "swap_att", "swap_obj"])
     results = [
@@ -130,6 +151,7 @@ def search(scores=SCORES, images=IMAGES, **more):
         (lambda: search(ks=(True,)), "ks must be positive whole numbers, got True"),
         (lambda: search(texts="aabcd"), "texts must be a list, got 'aabcd'"),
         (lambda: search(texts=["a", "b", None, None, "c"]), "texts: entry 2 is None, which is no name"),
+        (lambda: search(texts=["a", "b", NotAvailable(), "d", "c"]), "texts: entry 2 is <NA>, which is no name"),
         (lambda: search(texts=[["a"]] * 5), r"texts: entry 0 is \['a'\], which is no name"),
         (lambda: search(image_ids=["a", float("nan"), "b"]), "image_ids: entry 1 is nan, which is no name"),
         (lambda: metrics.sugarcrepe([1], [0], "swap_obj"), "subsets must be a list, got 'swap_obj'"),

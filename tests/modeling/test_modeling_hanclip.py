@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import subprocess
@@ -29,6 +30,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from negation_clip.modeling import objectives, poincare
 from negation_clip.modeling.configuration_hanclip import HanClipConfig
 from negation_clip.modeling.modeling_hanclip import HanClipModel
+from negation_clip.modeling.modeling_steered import SteeredClipModel
 
 BOS, EOS, PAD = 98, 99, 0
 TOWER = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -286,6 +288,19 @@ def test_eager_equals_sdpa_and_checkpointing_changes_no_gradient(clip):
     model.set_attn_implementation("eager")
     assert model.backbone.text_model.config._attn_implementation == "eager"
     torch.testing.assert_close(model(**inputs).logits_per_image, logits)
+
+
+def test_a_given_backbone_keeps_its_attention(clip):
+    own = copy.deepcopy(clip)
+    own.set_attn_implementation("eager")
+    model = HanClipModel.from_backbone(own)
+    assert model.backbone.text_model.config._attn_implementation == "eager"
+    steered = SteeredClipModel.from_backbone(model)
+    assert steered.backbone.backbone.text_model.config._attn_implementation == "eager"
+    inputs = quadruplet_inputs()
+    torch.testing.assert_close(
+        model(**inputs).logits_per_image, HanClipModel.from_backbone(clip)(**inputs).logits_per_image
+    )
 
 
 # --- loading and saving --------------------------------------------------------------------------------------------

@@ -337,6 +337,8 @@ def test_a_score_may_be_any_number():
     for found in (1, torch.tensor(0.5), np.float32(0.5), {"score": np.float64(0.5), "n": 2}):
         rows = search(encoder, lambda _, found=found: found, [], 1)
         assert isinstance(rows[0]["score"], float) and json.dumps(rows)
+    # nothing is written, so that what belongs to the score may be of any kind
+    assert search(encoder, lambda _: {"score": 1, "hits": {3}}, [], 1)[0]["hits"] == {3}
 
 
 def test_chosen_setting_is_the_models(fitted):
@@ -362,15 +364,29 @@ def test_numbers_of_other_libraries_are_written_like_plain_ones(tmp_path):
         return {"score": np.float32(encoder.model.config.alpha), "n": np.int64(3), **more}
 
     options = {"alphas": np.array([0.25], dtype=np.float32), "layers": range(1), "holdout": np.int64(16)}
+    options |= {"device": torch.device("cpu")}
     fit = fit_steering(
         tiny_clip(), PAIRS, processor=tiny_processor(), validation=likes, output_dir=tmp_path / "run", **options
     )
     report = json.loads((tmp_path / "run" / "fit.json").read_text("utf-8"))
     assert report["chosen"] == fit.chosen and fit.chosen["alpha"] == 0.25
     assert (report["arguments"]["alphas"], report["arguments"]["layers"]) == ([0.25], [0])
+    assert report["arguments"]["device"] == "cpu"
     assert report["grid"][1]["ranks"] == [0, 1] and report["grid"][1]["share"] == 0.5
     with (tmp_path / "run" / "grid.csv").open(encoding="utf-8") as file:
         assert [row["ranks"] for row in csv.DictReader(file)] == ["", "[0, 1]", "[0, 1]", "[0, 1]"]
+
+
+def test_the_licence_is_that_of_a_model_which_the_run_replaces(tmp_path):
+    run, options = tmp_path / "run", {"holdout": 16, "validation": "none", "device": None}
+    fit_steering(tiny_clip(), PAIRS, processor=tiny_processor(), output_dir=run, **options)
+    tiny_clip().save_pretrained(run / "start")
+    tiny_processor().save_pretrained(run / "start")
+    (run / "start" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n# Start\n", encoding="utf-8")
+    fit_steering(run / "start", PAIRS, output_dir=run, overwrite=True, **options)
+    assert not (run / "start").exists()
+    told = json.loads((run / "fit.json").read_text("utf-8"))["arguments"]
+    assert told["licence"] == {"license": ["cc-by-nc-4.0"]} and told["device"] is None
 
 
 def test_nothing_is_steered_if_nothing_helps(caplog):

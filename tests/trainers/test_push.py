@@ -203,6 +203,13 @@ def test_what_is_given_to_the_call_is_what_is_asked_of_the_hub(hub, tmp_path, mo
     assert calls[1][1]["token"] is None and calls[1][1]["revision"] is None and calls[1][1]["private"] is None
 
 
+def test_what_is_to_be_private_is_not_trained_for_a_public_repository(hub, tmp_path):
+    hanclip_trainer(tmp_path / "open")
+    with pytest.raises(ValueError, match="is on the Hub already, and public, so nothing was sent") as caught:
+        hanclip_trainer(tmp_path / "closed", hub_private_repo=True)
+    assert "hf auth login" not in str(caught.value)
+
+
 def test_a_push_in_the_background(hub, tmp_path):
     trainer = hanclip_trainer(tmp_path / "out")
     trainer.train()
