@@ -344,6 +344,16 @@ def plain_axes(axes: Axes, grid: str = "y") -> None:
     axes.tick_params(labelsize=9)
 
 
+def literal(text: str) -> str:
+    """A text as a plot shows it; between two dollar signs there would be a formula otherwise."""
+    return text.replace("$", r"\$")
+
+
+def short_name(text: str, length: int = 32) -> str:
+    """The end of a name, as a plot has room for it."""
+    return literal(text if len(text) <= length else "…" + text[1 - length :])
+
+
 def _radii(results: Mapping, model: str) -> dict[str, tuple[float, float]]:
     """Role -> mean and standard deviation over the pictures or captions."""
     found = {}
@@ -714,9 +724,11 @@ __all__ = [
     "data_uri",
     "environment",
     "format_table",
+    "literal",
     "plain_axes",
     "plot_radius",
     "plot_scores",
     "plot_training",
+    "short_name",
     "write_report",
 ]

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image
 
-from negation_clip.report import STYLE, aligned, data_uri, environment, plain_axes
+from negation_clip.report import STYLE, aligned, data_uri, environment, literal, plain_axes, short_name
 
 from .tasks import Task, flat
 
@@ -82,12 +82,12 @@ def plot_templates(results: Mapping) -> bytes | None:
         axes.axhline(100 * about["chance"][about["main"][0]], color="#222222", linestyle="dashed", linewidth=1)
         axes.set(ylim=(0, 106), yticks=range(0, 101, 25), ylabel="%")
         axes.set_xticks(range(len(bars)), [label for label, _ in bars])
-        axes.set_title(_literal(test), fontsize=10, loc="left")
+        axes.set_title(literal(test), fontsize=10, loc="left")
         plain_axes(axes)
     handles = [grid[0].bar(0, 0, color=_colour(names, name)) for name in names]
     handles += grid[0].plot([], [], "-", color="black", linewidth=2)
     handles += grid[0].plot([], [], "--", color="#222222", linewidth=1)
-    labels = [*map(_short, names), "blind", "guessing"]
+    labels = [*map(short_name, names), "blind", "guessing"]
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False, fontsize=8)
     return _png(figure)
 
@@ -126,9 +126,9 @@ def plot_wrong(results: Mapping) -> bytes | None:
                 bar = axes.barh(y, 100 * count / n, 0.7, left=left, color=colour, edgecolor="white")
                 left += 100 * count / n
                 legend.setdefault(kind, bar)
-        axes.set_yticks(range(len(found)), [_short(name) for name in found], fontsize=8)
+        axes.set_yticks(range(len(found)), [short_name(name) for name in found], fontsize=8)
         axes.invert_yaxis()
-        axes.set_title(_literal(test), fontsize=10, loc="left")
+        axes.set_title(literal(test), fontsize=10, loc="left")
         axes.set_xlabel("% of questions answered wrongly, by type of the caption chosen", fontsize=9)
         plain_axes(axes, "x")
     figure.legend(
@@ -170,12 +170,12 @@ def plot_models(results: Mapping) -> bytes | None:
             axes.errorbar(value, place, xerr=spread, fmt="o", color=colour, capsize=2, markersize=6, zorder=2)
         if chance is not None:
             axes.vlines(100 * chance, y - 0.35, y + 0.35, colors="#222222", linestyles="dashed", linewidth=1)
-    axes.set_yticks(range(len(rows)), [_literal(label) for label, *_ in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [literal(label) for label, *_ in rows], fontsize=8)
     axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(-2, 102), xlabel="%")
     plain_axes(axes, "x")
     handles = [axes.plot([], [], "o", color=_colour(names, name))[0] for name in names]
     handles += axes.plot([], [], "--", color="#222222", linewidth=1)
-    labels = [*map(_short, names), "guessing"]
+    labels = [*map(short_name, names), "guessing"]
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False, fontsize=8)
     return _png(figure)
 
@@ -380,15 +380,6 @@ def _n_questions(found: Mapping) -> int:
 
 def _colour(names: Sequence[str], name: str) -> str:
     return _COLOURS[list(names).index(name) % len(_COLOURS)]
-
-
-def _short(text: str, length: int = 32) -> str:
-    return _literal(text if len(text) <= length else "…" + text[1 - length :])
-
-
-def _literal(text: str) -> str:
-    # between two dollar signs there would be a formula
-    return text.replace("$", r"\$")
 
 
 def _evenly(rows: list) -> list:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from negation_clip.report import short_name
+
 _MEASURES = {
     "context": ("context", "#0072B2"),
     "negation_given_context": ("negation | context", "#E69F00"),
@@ -80,7 +82,7 @@ def plot_rates(result: Mapping, path: str | Path) -> None:
                     axes.plot(bounds, [place, place], "|-", color="#222222", linewidth=1)
         axes.set(xlim=(0, 100), xlabel="% of pictures")
         axes.set_title(f"the first {cut} pictures" if cut > 1 else "the first picture", fontsize=10, loc="left")
-        axes.set_yticks(range(len(models)), [_short(name) for name in models], fontsize=8)
+        axes.set_yticks(range(len(models)), [short_name(name) for name in models], fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="x", color="#dddddd", linewidth=0.8)
         axes.set_axisbelow(True)
@@ -100,7 +102,3 @@ def _cell(share: Mapping) -> str:
         return "–" if not share["n_undecided"] else f"– [{100 * share['lower']:.1f}, {100 * share['upper']:.1f}]"
     bounds = f" [{100 * share['lower']:.1f}, {100 * share['upper']:.1f}]" if share["n_undecided"] else ""
     return f"{100 * share['rate']:.1f}{bounds}"
-
-
-def _short(text: str, length: int = 32) -> str:
-    return text if len(text) <= length else "…" + text[1 - length :]

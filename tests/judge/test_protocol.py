@@ -20,6 +20,7 @@ from negation_clip.judge.base import file_digest, model_revision
 from negation_clip.judge.command import load_judge, run_judge
 from negation_clip.judge.protocol import judge_retrieval, retrieve
 from negation_clip.judge.questions import read_queries
+from negation_clip.judge.report import plot_rates
 
 SIZE = 24
 
@@ -291,6 +292,13 @@ def test_labels_are_found_by_path_or_by_a_name_that_is_unique(tmp_path):
     for label, count in (("z/a.png", "several"), ("c.png", "none")):
         with pytest.raises(ValueError, match=f"{label} is {count} of the 3 pictures searched"):
             gallery.find(label, tmp_path)
+
+
+def test_names_are_drawn_as_they_are_written(gallery, tmp_path):
+    judge = Scripted({})
+    result, _ = judge_retrieval([DESK], gallery, {r"cash $\nothing$": found([0])}, judge)
+    plot_rates(result, tmp_path / "rates.png")  # matplotlib refuses a formula that it cannot read
+    assert Image.open(tmp_path / "rates.png").size[0] > 100
 
 
 def test_nothing_to_judge(gallery):
