@@ -53,7 +53,7 @@ geometry: $(INSTALLED)  ## train and compare Euclidean CLIP, MERU, HyCoCLIP and 
 ablation: $(INSTALLED)  ## what each part of HanCLIP does, three seeds, write runs/ablation/ablation.md
 	$(BIN)/python benchmarks/hanclip_ablation.py --output runs/ablation $(ABLATION_ARGS)
 
-space: $(INSTALLED)  ## run the demo Space here: image search that hears no
+space: $(INSTALLED)  ## run the demo Space here: image search that hears "no"
 	$(BIN)/negation-clip space run --index runs/space $(SPACE_ARGS)
 
 clean:  ## remove build outputs and caches, keep the virtual environment and runs/

@@ -249,7 +249,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("data", nargs="*", help="the task's files or folders; scenes needs none")
     evaluate.add_argument(
-        "--model", action="append", required=True, metavar="[NAME=]MODEL", help="folder, Hub id or base; may repeat"
+        "--model",
+        action="append",
+        required=True,
+        metavar="[NAME=]MODEL",
+        help="folder, Hub id, base or hanclip; may repeat",
     )
     evaluate.add_argument("--output", metavar="FOLDER", help="folder to write, by default evaluation")
     evaluate.add_argument("--images", metavar="FOLDER", help="where the pictures are that the data names")
@@ -355,7 +359,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     judge.add_argument("queries", help=".csv, .json or .jsonl: queries, with questions or without")
     judge.add_argument("images", help="folder with pictures, at any depth")
-    judge.add_argument("--model", action="append", required=True, help="folder or Hub id to search with; may repeat")
+    judge.add_argument("--model", action="append", required=True, help="folder, Hub id, base or hanclip; may repeat")
     judge.add_argument("--judge", required=True, help="oracle, a folder or Hub id, or the name at the endpoint")
     judge.add_argument("--endpoint", metavar="URL", help="OpenAI-compatible endpoint that serves the judge")
     judge.add_argument("--output", help="folder for results.json, answers.csv and rates.png, by default judge")
@@ -432,7 +436,7 @@ def make_parser() -> argparse.ArgumentParser:
         spaces,
         "run",
         _space_run,
-        "run the demo on this machine: image search that hears no",
+        'run the demo on this machine: image search that hears "no"',
         "space run",
         "space run --index runs/photos --model clip=openai/clip-vit-base-patch32 --pictures photos",
     )
@@ -600,6 +604,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from huggingface_hub.errors import StrictDataclassError  # what a bad value of a config raises; no ValueError
 
         text = " ".join(str(error).split())
+        if isinstance(error, OSError) and error.strerror and error.filename is not None and error.filename2 is None:
+            text = f"{error.filename}: {error.strerror}"  # without "[Errno 2]"
+        if isinstance(error, ImportError) and error.name is None:  # our word on an extra that is not installed
+            print(f"negation-clip: error: {text}", file=sys.stderr)
+            return 1
         if isinstance(error, (ValueError, OSError, StrictDataclassError)):
             print(f"negation-clip: error: {text}", file=sys.stderr)
             return 2

@@ -148,7 +148,8 @@ def find_recipe(recipe: str | Path) -> Path:
     for path in (Path(recipe), bundled / f"{recipe}.yaml"):
         if path.is_file():
             return path
-    names = ", ".join(sorted(path.stem for path in bundled.glob("*.yaml") if "pretrain" not in path.stem))
+    others = ("pretrain", "phyclip", "steering")  # of other training scripts
+    names = ", ".join(sorted(path.stem for path in bundled.glob("*.yaml") if not path.stem.startswith(others)))
     raise ValueError(f"recipe {str(recipe)!r}: no such file, and no such bundled recipe; there are {names}")
 
 

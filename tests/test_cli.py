@@ -65,6 +65,17 @@ def test_json_is_all_that_is_printed(tmp_path, capsys, monkeypatch):
     [
         (ValueError("size must\n  be positive"), 2, "negation-clip: error: size must be positive\n"),
         (FileNotFoundError("no file"), 2, "negation-clip: error: no file\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "x.txt"),
+            2,
+            "negation-clip: error: x.txt: No such file or directory\n",
+        ),
+        (ModuleNotFoundError("Gradio is not installed"), 1, "negation-clip: error: Gradio is not installed\n"),
+        (
+            ImportError("cannot import", name="a"),
+            1,
+            "negation-clip: ImportError: cannot import (negation-clip --traceback … shows where)\n",
+        ),
         (KeyboardInterrupt(), 130, "negation-clip: interrupted\n"),
         (KeyError("lost"), 1, "negation-clip: KeyError: 'lost' (negation-clip --traceback … shows where)\n"),
     ],
@@ -120,7 +131,9 @@ def test_no_option_is_a_float_that_may_be_nan():
         ("quadruplets ccneg absent.pt --output out --licence mit", "absent.pt"),
         ("inspect base --output out", "base is a CLIPModel; inspect needs a PhyClipModel"),
         ("judge absent.csv . --model base --judge oracle --output out", "absent.csv"),
-        ("negate absent.txt", "absent.txt"),
+        ("negate absent.txt", "error: absent.txt: No such file"),
+        ("convert clip . out", ". is a folder: name the checkpoint file"),
+        ("evaluate scenes --model base --limit 3", "all have it"),
         ("push absent me/x --dry-run", "absent"),
         ("space build nosuch out", "nosuch"),
         ("convert clip absent.pt out", "absent.pt"),

@@ -30,9 +30,12 @@ def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> d
 
     Raises:
         FileNotFoundError: if there is no such file.
+        IsADirectoryError: for a folder.
         ValueError: for a file that is damaged, holds pickled code, or holds no state dict.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name the checkpoint file in it")
     if not path.is_file():
         raise FileNotFoundError(f"no such checkpoint file: {path}")
     if not path.stat().st_size:
@@ -45,13 +48,7 @@ def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> d
             return load_file(path)
         except SafetensorError as error:
             raise ValueError(f"{path} is no safetensors file, or a damaged one: {error}") from error
-    with open(path, "rb") as file:
-        start = file.read(4)
-    # A zip archive, or, as torch wrote until 1.5, pickles.
-    if start != b"PK\3\4" and start[:1] != b"\x80":
-        raise ValueError(f"{path} is no torch checkpoint: such files do not begin with {start!r}")
-    if start == b"PK\3\4" and not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is a damaged torch checkpoint: it breaks off before the end of its zip archive")
+    check_torch_file(path, "checkpoint")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -75,6 +72,25 @@ def load_checkpoint(path: str | Path, wrappers: Sequence[str] = ("model",)) -> d
         where = f"under {found[0]!r}" if found else "at the top"
         raise ValueError(f"{path} holds no state dict {where}: {odd[0]!r} is {_describe(state[odd[0]])}, not a tensor")
     return dict(state)
+
+
+def check_torch_file(path: Path, kind: str = "file") -> None:
+    """Refuse by its first bytes what `torch.save` has not written.
+
+    Args:
+        path (`Path`): the file.
+        kind (`str`): what the message calls it.
+
+    Raises:
+        ValueError: it is another file, or breaks off.
+    """
+    with open(path, "rb") as file:
+        start = file.read(4)
+    # A zip archive, or, as torch wrote until 1.5, pickles.
+    if start != b"PK\3\4" and start[:1] != b"\x80":
+        raise ValueError(f"{path} is no torch {kind}: such files do not begin with {start!r}")
+    if start == b"PK\3\4" and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is a damaged torch {kind}: it breaks off before the end of its zip archive")
 
 
 def plain_names(names: Sequence[str]) -> list[str]:
@@ -250,4 +266,4 @@ def patch_grid(layout: Layout, convolution: str, positions: str, axes: int) -> t
     return width, patch, grid
 
 
-__all__ = ["WRAPPERS", "Layout", "Towers", "load_checkpoint", "patch_grid", "plain_names"]
+__all__ = ["WRAPPERS", "Layout", "Towers", "check_torch_file", "load_checkpoint", "patch_grid", "plain_names"]

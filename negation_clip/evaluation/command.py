@@ -26,7 +26,7 @@ from negation_clip.output_folder import refuse_loss
 
 from .encoder import DTYPES, Encoder
 from .intervals import interval
-from .loading import MEASURING, TASKS, flag, load_tasks, option_tasks
+from .loading import MEASURING, TASKS, flag, load_tasks, refuse_foreign
 from .scoring import similarity_kind
 from .tasks import Outcome, Pictures, Samples, TableTask, Task, flat, picture_digest, plain_numbers
 
@@ -130,8 +130,8 @@ def run_evaluate(
     options = {name: value for name, value in options.items() if value is not None}
     measuring = {"negation": negation, "weight": weight, "allow_chance": allow_chance}
     for name in (*options, *(name for name, value in measuring.items() if value is not None)):
-        if task in (*TASKS, "all") and task not in (have := option_tasks(name)):
-            raise ValueError(f"{flag(name)}: {task} has no such option; {', '.join(have) or 'no task'} has it")
+        if task in (*TASKS, "all"):
+            refuse_foreign(name, task)
     modes = [negation] if isinstance(negation, str) else list(dict.fromkeys(negation or ["plain"]))
     if unknown := [mode for mode in modes if mode not in ("plain", *_TURNED)]:
         raise ValueError(f"negation must be plain, compose or strip, got {unknown[0]!r}")

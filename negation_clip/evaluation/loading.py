@@ -67,9 +67,7 @@ def load_tasks(task: str, data: Sequence[str | Path] = (), **options) -> tuple[l
             hint = f"; a model is named with --model: negation-clip evaluate scenes --model {task}"
         raise ValueError(f"unknown task {task!r}: there are {', '.join((*TASKS, 'all'))}{hint}")
     for name in options:
-        have = option_tasks(name)
-        if task not in have:
-            raise ValueError(f"{flag(name)}: {task} has no such option; {', '.join(have) or 'no task'} has it")
+        refuse_foreign(name, task)
     splits = options.get("split", "")
     if task != "scenes" and not isinstance(splits, str):
         if len(splits) != 1:
@@ -88,6 +86,13 @@ def option_tasks(name: str) -> list[str]:
         return [*MEASURING[name], "all"]
     have = [task for task, load in TASKS.items() if name in inspect.signature(load).parameters and name != "data"]
     return [*have, "all"] if name in SHARED else have
+
+
+def refuse_foreign(name: str, task: str):
+    """Raises `ValueError` where a task does not have an option, and names the tasks that do."""
+    if task not in (have := option_tasks(name)):
+        some = ", ".join(have) or "no task"
+        raise ValueError(f"{flag(name)}: {task} has no such option; {some} {'have' if len(have) > 1 else 'has'} it")
 
 
 def flag(name: str) -> str:
@@ -494,4 +499,4 @@ def _templates(prompts: Sequence[str] | str | None, default: Sequence[str] = DEF
     return found
 
 
-__all__ = ["MEASURING", "SIZES", "TASKS", "flag", "load_tasks", "option_tasks", "scene_size"]
+__all__ = ["MEASURING", "SIZES", "TASKS", "flag", "load_tasks", "option_tasks", "refuse_foreign", "scene_size"]

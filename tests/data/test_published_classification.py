@@ -67,6 +67,15 @@ def saved(tmp_path, data):
     return tmp_path / "saved"
 
 
+def test_a_mistyped_folder_is_said_to_be_none(monkeypatch):
+    def unreachable(*_, **__):
+        raise ConnectionError("Couldn't reach 'typo' on the Hub")
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    with pytest.raises(FileNotFoundError, match="there is no folder typo, nor such a data set on the Hub: Couldn't"):
+        read_classification_dataset("typo")
+
+
 def test_a_saved_dataset_goes_through_the_encoder_to_the_measure(tmp_path):
     path = saved(tmp_path, DatasetDict(test=dataset(), train=dataset((0, 0, 0))))
     table = read_classification_dataset(path)

@@ -355,6 +355,9 @@ def test_a_pickle_with_a_side_effect_is_refused(tmp_path):
 
 def test_wrong_ccneg_files_are_refused(tmp_path, ccneg_file):
     path, remap = ccneg_file
+    (tmp_path / "other.pt").write_text("neither a zip archive nor a pickle")
+    with pytest.raises(ValueError, match="other.pt is no torch file: such files do not begin with b'neit'"):
+        read_ccneg(tmp_path / "other.pt")
     with pytest.raises(ValueError, match="evaluation_rows=40000: .* has 4 rows"):
         read_ccneg(path, remap=remap)
     with pytest.raises(ValueError, match="split must be one of evaluation, train, all, got 'test'"):

@@ -149,7 +149,12 @@ def _load(source: str, split: str, name: str | None, revision: str | None):
 
     saved = ("state.json", "dataset_dict.json")
     if not any(Path(source, file).is_file() for file in saved):
-        return load_dataset(source, name, split=split, revision=revision)
+        try:
+            return load_dataset(source, name, split=split, revision=revision)
+        except (ConnectionError, FileNotFoundError) as error:
+            if Path(source).exists():
+                raise
+            raise FileNotFoundError(f"there is no folder {source}, nor such a data set on the Hub: {error}") from error
     data = load_from_disk(source)
     splits = data if isinstance(data, DatasetDict) else {str(data.split or split): data}
     if split not in splits:

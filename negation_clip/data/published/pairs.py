@@ -245,6 +245,9 @@ def _table(pictures: Pictures, rows_by_subset: Mapping, allow_missing: bool) -> 
 def _torch_content(path: Path):
     import torch
 
+    from negation_clip.convert.checkpoints import check_torch_file
+
+    check_torch_file(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
