@@ -139,7 +139,8 @@ def serve(
         `str`: the address, `"http://127.0.0.1:PORT"`.
 
     Raises:
-        AssertionError: the app ended, or did not answer in time; what it printed is shown.
+        AssertionError: the app ended, did not answer in time, or printed an error that nobody caught; what it printed
+            is shown.
     """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -165,6 +166,8 @@ def serve(
         try:
             _wait(url, process, timeout)
             yield url
+            log.seek(0)
+            assert b"Traceback (most recent call last)" not in log.read(), "app.py printed an error"
         except BaseException:
             log.seek(0)
             print(f"--- {Path(folder, 'app.py')} printed\n{log.read().decode(errors='replace')}", file=sys.stderr)

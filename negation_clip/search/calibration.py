@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -106,7 +106,7 @@ def calibrate(score: Callable[[Sequence[str]], np.ndarray], shown: np.ndarray, t
 
     Returns:
         `dict`: `one` and `several`, each with `sizes` and `thresholds`, and `tried`: by size `found`, `refused`,
-        `n_found` and `n_refused`.
+        `n_found` and `n_refused`. All are empty where the things are too few: see [`uncalibrated`].
 
     Raises:
         ValueError: every thing is in a picture, or none is.
@@ -134,6 +134,11 @@ def calibrate(score: Callable[[Sequence[str]], np.ndarray], shown: np.ndarray, t
     return out
 
 
+def uncalibrated(tables: Mapping[str, Mapping]) -> list[str]:
+    """The kinds of queries, `one` and `several`, for which [`calibrate`] found no threshold."""
+    return [kind for kind in ("one", "several") if not tables[kind]["sizes"]]
+
+
 def _one(shown: np.ndarray, things: Sequence[str]):
     """Queries of one thing; things in no picture are spread over both parts, and so are the others."""
     order = np.argsort(shown.any(axis=0), kind="stable")
@@ -154,4 +159,4 @@ def _several(shown: np.ndarray, things: Sequence[str]):
     return texts, shown[:, pairs[:, 0]] & shown[:, pairs[:, 1]], parts
 
 
-__all__ = ["SIZES", "best_threshold", "calibrate", "threshold_at", "thresholds", "top_scores"]
+__all__ = ["SIZES", "best_threshold", "calibrate", "threshold_at", "thresholds", "top_scores", "uncalibrated"]

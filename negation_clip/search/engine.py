@@ -76,10 +76,12 @@ class Found:
         model (`str`): its name.
         hits (`tuple[Hit, ...]`): the best first.
         confident (`bool` or `None`): one of the hits fits. `False` is "no confident match", `None` means that the
-            model has no threshold.
+            model has no threshold for such a query.
         threshold (`float` or `None`): what a picture must score for what is wanted.
         cut (`bool`): the sentence is longer than the model reads; only its beginning was searched for.
         lost (`bool`): what the sentence denies, or part of it, was in the part cut off.
+        alpha (`float`, `tuple[float, ...]` or `None`): strength of steering in this search, of all its layers or of
+            each; `None` if it is not steered.
     """
 
     model: str
@@ -88,6 +90,7 @@ class Found:
     threshold: float | None
     cut: bool = False
     lost: bool = False
+    alpha: float | tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ class Answer:
     Attributes:
         reading (`Reading`): what was searched for.
         found (`tuple[Found, ...]`): by model, in the order in which they were asked for.
-        alpha (`float` or `None`): strength of the steered models among them.
+        alpha (`float` or `None`): strength that was asked for, of all steered models among them; `None` if each had
+            its own, or none is steered.
     """
 
     reading: Reading
@@ -185,10 +189,10 @@ class SearchEngine:
         return [name for name, encoder in self._encoders.items() if _is_steered(encoder)]
 
     @property
-    def alpha(self) -> float | None:
-        """Strength that the steered models have unless told otherwise; `None` if there are none."""
-        steered = [encoder.model.config.alpha for encoder in self._encoders.values() if _is_steered(encoder)]
-        return next((value for value in steered if isinstance(value, float | int)), None)
+    def alphas(self) -> dict[str, float | tuple[float, ...]]:
+        """Strength that each steered model was saved with: of all its layers, or of each."""
+        with self._lock:  # a search in another thread may have set another for a while
+            return self._own_alphas()
 
     def over(self, gallery: Gallery) -> SearchEngine:
         """An engine with the same models over another gallery, embedded by all of them."""
@@ -227,7 +231,8 @@ class SearchEngine:
             query (`str` or `Reading`): in plain language, or a reading.
             models (`Sequence[str]`, *optional*): names of those to ask; all by default.
             k (`int`): hits of each, at most `MAX_RESULTS`.
-            alpha (`float`, *optional*): strength of steering in [0, 1], for this call.
+            alpha (`float`, *optional*): strength of all steered models in [0, 1], for this call; by default each has
+                the one that it was saved with.
             without (`str`): what is not wanted, beside a query in plain language.
 
         Returns:
@@ -252,6 +257,7 @@ class SearchEngine:
         things = [*reading.things, *reading.absent]
         texts = [*([reading.present] if reading.present else []), *map(named, things)]
         with self._lock:
+            own_alphas = self._own_alphas()
             for name, encoder in self._encoders.items():
                 images = self.gallery.embeds[name]
                 scores[name] = encoder.similarity(images, _encode_reading(encoder, reading, alpha))[:, 0]
@@ -266,6 +272,7 @@ class SearchEngine:
             present = len(reading.things) > 1
             cut = self._threshold(name, "several" if present else "one", len(self.gallery))
             seen_from = self._threshold(name, "one", 1)
+            judged = cut is not None and not (reading.absent and seen_from is None)
             hits = []
             for row in map(int, orders[name][:k]):
                 own = parts[name][row]
@@ -278,7 +285,7 @@ class SearchEngine:
                 )
                 wanted = float(own[0]) if reading.present else None
                 fits = None
-                if cut is not None:
+                if judged:
                     unwanted = any(concept.seen for concept in concepts if not concept.wanted)
                     fits = (wanted is None or wanted >= cut) and not unwanted
                 hits.append(
@@ -294,10 +301,10 @@ class SearchEngine:
                         fits,
                     )
                 )
-            confident = None if cut is None else any(hit.fits for hit in hits)
-            found.append(Found(name, tuple(hits), confident, cut, *cuts[name]))
-        steered = any(_is_steered(self._encoders[name]) for name in asked)
-        return Answer(reading, tuple(found), (self.alpha if alpha is None else alpha) if steered else None)
+            confident = any(hit.fits for hit in hits) if judged else None
+            strength = float(alpha) if alpha is not None and name in own_alphas else own_alphas.get(name)
+            found.append(Found(name, tuple(hits), confident, cut, *cuts[name], alpha=strength))
+        return Answer(reading, tuple(found), None if own_alphas.keys().isdisjoint(asked) else alpha)
 
     def choose(
         self, captions: Sequence[str], row: int = 0, models: Sequence[str] | None = None, alpha: float | None = None
@@ -346,6 +353,10 @@ class SearchEngine:
             weights = np.exp(scale * (scores.astype(np.float64) - scores.max()))
             choices.append(Choice(name, tuple(scores.tolist()), tuple((weights / weights.sum()).tolist()), cut))
         return tuple(choices)
+
+    def _own_alphas(self) -> dict[str, float | tuple[float, ...]]:
+        alphas = {name: self._encoders[name].model.config.alpha for name in self.steered}
+        return {name: tuple(alpha) if isinstance(alpha, list) else alpha for name, alpha in alphas.items()}
 
     def _asked(self, models: Sequence[str] | None) -> list[str]:
         if models is not None and (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,17 @@ from negation_clip.data.images import load_image
 
 #: Limits of pictures that people bring along.
 MAX_PICTURES, MAX_BYTES, MAX_PIXELS = 24, 8 * 2**20, 25_000_000
+#: Longer side to shorter side: a model enlarges a picture until its shorter side is long enough, so that a line of
+#: pixels would become gigabytes.
+MAX_RATIO = 50
+# Signs without a shape; some turn the direction of all text after them, and with it what is said about a file.
+_TURNING = re.compile("[\x00-\x1f\x7f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 #: Longer side of the copies that are shown, in pixels.
 SHOWN_PIXELS = 192
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no equality of their own; two galleries are two
 class Gallery:
     """Pictures as they are searched.
 
@@ -63,14 +69,15 @@ def open_pictures(files: Sequence[str | Path | tuple[str, bytes]]) -> tuple[list
         files: paths, or pairs of a name and the file's bytes; at most `MAX_PICTURES`, each at most `MAX_BYTES` long.
 
     Returns:
-        Their names, without folders, and the pictures, upright and RGB, on white where they are transparent.
+        Their names, without folders and signs that nobody sees, and the pictures, upright and RGB, on white where
+        they are transparent.
 
     Raises:
         TypeError: `files` is no list of paths and pairs.
         FileNotFoundError: there is no such file.
         ValueError: none, too many; a path of a folder or a device; a file that is too large, has more than
-            `MAX_PIXELS` pixels, is no picture of one of `FORMATS`, or is damaged. The message names the file, and
-            says what would be right.
+            `MAX_PIXELS` pixels, is more than `MAX_RATIO` times as long as wide or as wide as long, is no picture of
+            one of `FORMATS`, or is damaged. The message names the file, and says what would be right.
     """
     wanted = "files must be a list of paths, or of pairs of a name and the file's bytes"
     if isinstance(files, str | bytes | Path | Mapping) or not isinstance(files, Iterable):
@@ -87,8 +94,8 @@ def open_pictures(files: Sequence[str | Path | tuple[str, bytes]]) -> tuple[list
     names, pictures = [], []
     for file in files:
         name, content = (file[0], file[1]) if isinstance(file, tuple) else (Path(file).name, Path(file))
-        names.append(name)
-        pictures.append(_open(name, content))
+        names.append(_TURNING.sub("", name))
+        pictures.append(_open(names[-1], content))
     return names, pictures
 
 
@@ -109,7 +116,7 @@ def load_on_white(picture: str | Path | io.BytesIO) -> Image.Image:
     with Image.open(picture) as opened:
         if opened.has_transparency_data and not opened.mode.startswith("I"):
             upright = ImageOps.exif_transpose(opened).convert("RGBA")
-            return Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB")
+            return load_image([Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)], 0)
     return load_image([picture], 0)
 
 
@@ -135,6 +142,10 @@ def _open(name: str, content: bytes | Path) -> Image.Image:
         raise ValueError(f"{name} is damaged: {error or type(error).__name__}") from None
     if width * height > MAX_PIXELS:
         raise ValueError(f"{name} is {width} × {height} pixels: at most {MAX_PIXELS / 1e6:.0f} million can be read")
+    if max(width, height) > MAX_RATIO * min(width, height):
+        raise ValueError(
+            f"{name} is {width} × {height} pixels, which is too narrow: one side may be {MAX_RATIO} times the other"
+        )
     try:
         return load_on_white(data)
     except Exception as error:
@@ -170,6 +181,7 @@ __all__ = [
     "MAX_BYTES",
     "MAX_PICTURES",
     "MAX_PIXELS",
+    "MAX_RATIO",
     "SHOWN_PIXELS",
     "Gallery",
     "delete_older",

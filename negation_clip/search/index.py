@@ -21,7 +21,7 @@ from negation_clip.model_place import check_device
 from negation_clip.output_folder import appearing, refuse_loss
 from negation_clip.queries import fold
 
-from .calibration import calibrate
+from .calibration import calibrate, uncalibrated
 from .gallery import SHOWN_PIXELS, Gallery, load_on_white, shown_copy
 from .models import EMBEDDED_MODELS, SearchModel, read_models
 
@@ -36,6 +36,12 @@ SHOWN_NOWHERE = NAMES[::3]
 #: Pairs of twins in the embedded index.
 PAIRS = 240
 EXAMPLES = 5
+# Where `calibrate` finds no threshold.
+_UNCALIBRATED = {
+    "one": "they name too few things that pictures show (two are enough), so that nothing will be said of matches",
+    "several": "no picture shows two of the things they name, so that nothing will be said of matches of queries for "
+    "several things",
+}
 _CHUNK = 128
 _MAX_LISTED = 10
 
@@ -61,7 +67,8 @@ def build_index(
         labels (mapping, or path of a JSON file with one, *optional*): what the pictures show, by their path within the
             folder: `{"beach/1.jpg": ["dog", "sea"]}`; names that no picture has may be given under `""`. All pictures
             need an entry, and it must be complete as far as the names go that are used at all. The thresholds of "no
-            confident match" come from these; without them there are none.
+            confident match" come from these; without them there are none. If they are too few for that, a warning
+            says so.
         examples (`Sequence[str]`, *optional*): queries that are offered; by default made from the embedded world.
         pairs (`int`): pairs of twins of the embedded world.
         overwrite (`bool`): replace an earlier index in the folder.
@@ -118,6 +125,8 @@ def _write(folder: Path, models, names, opened, copies, shown, things, facts: di
                 return encoder.similarity(embeds, encoder.encode_texts(texts))
 
             thresholds[model.name] = calibrate(score, shown, things)
+    for kind in uncalibrated(next(iter(thresholds.values()))) if things else ():
+        logger.warning("labels: %s", _UNCALIBRATED[kind])
     save_file(
         {name: np.ascontiguousarray(values) for name, values in tensors.items()}, folder / "embeddings.safetensors"
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from .calibration import uncalibrated
 from .engine import Answer, Choice, Found, Hit, SearchEngine
 from .gallery import Gallery
 from .models import SearchModel
@@ -29,8 +30,9 @@ CSS = """
   background: var(--background-fill-secondary)}
 .nc-hits li:has(details[open]) img {max-width: 192px}
 .nc-hits summary {padding: .45rem .5rem; cursor: pointer; min-height: 44px; font-size: .85rem; line-height: 1.3}
-.nc-hits summary:focus-visible {outline: 3px solid var(--color-accent); outline-offset: -3px}
+.nc-hits summary:focus-visible {outline-offset: -3px !important}
 .nc-hits summary small {display: block; color: var(--body-text-color-subdued)}
+bdi {color: inherit}
 .nc-hits .nc-score {font-weight: 600; text-decoration: underline dotted}
 .nc-detail {padding: .25rem .5rem .6rem; font-size: .85rem; overflow-wrap: anywhere}
 .nc-detail table, .nc-choices table {border-collapse: collapse; width: 100%; margin: .3rem 0; font-size: .85rem}
@@ -57,8 +59,14 @@ CSS = """
 .nc-own {max-width: 220px}
 .nc-own img {width: 100%; border-radius: 8px; margin: 0}
 .nc-strip {display: flex; flex-wrap: wrap; gap: .4rem}
+button:focus-visible, input:focus-visible, textarea:focus-visible, summary:focus-visible {
+  outline: 3px solid var(--body-text-color) !important; outline-offset: 2px}
+textarea {unicode-bidi: plaintext}
 .nc-strip img {width: 72px; height: 72px; object-fit: cover; border-radius: 6px; margin: 0}
 """
+
+# Characters of a query that are repeated; the whole stands in the boxes.
+_SHOWN = 300
 
 _ABOUT = """
 **What it does.** A query is read by rules: what it wants, and what it denies with words such as "no", "without" or
@@ -80,6 +88,14 @@ _MATCHES = (
     "A search always finds something. So for each model there is a similarity that a picture must reach for what is "
     "wanted, found with queries for things that some picture shows and for things that none shows. If no picture of "
     "those listed reaches it, or all that do seem to show what is not wanted, the page says so."
+)
+_SOME_MATCHES = (
+    " That holds for queries of {known}. For those of {unknown} there is no such similarity, since too little was "
+    "told of what these pictures show; the page says nothing of a match then."
+)
+_TOO_FEW_MATCHES = (
+    "A search always finds something. Too little was told of what these pictures show, so that there is nothing by "
+    "which to tell a match, and the page says nothing of it."
 )
 _NO_MATCHES = (
     "A search always finds something. Nobody has said what these pictures show, so that there is nothing by which to "
@@ -109,7 +125,7 @@ def about(engine: SearchEngine) -> str:
         pictures += f" {len(left_out)} more could not be read and were left out: {', '.join(map(_plain, left_out))}."
     if info["things"]:
         pictures += f" They show: {', '.join(map(_plain, info['things']))}."
-    return _ABOUT.format(models=models, matches=_MATCHES if info["thresholds"] else _NO_MATCHES, pictures=pictures)
+    return _ABOUT.format(models=models, matches=_matches(info["thresholds"]), pictures=pictures)
 
 
 def intro(info: Mapping) -> str:
@@ -123,6 +139,18 @@ def intro(info: Mapping) -> str:
     if ("base", False) in known and known <= {("base", False), ("base", True), ("hanclip", False)}:
         said += " CLIP mostly ignores the second part." + (" Others hear it." if len(known) > 1 else "")
     return said
+
+
+def _matches(thresholds: Mapping) -> str:
+    """What is said about matches: whether there are thresholds depends on the labels alone, for all models alike."""
+    if not thresholds:
+        return _NO_MATCHES
+    lacking = uncalibrated(next(iter(thresholds.values())))
+    kinds = {"one": "one thing", "several": "several things"}
+    known, unknown = ([text for kind, text in kinds.items() if (kind in lacking) == lacks] for lacks in (False, True))
+    if not known:
+        return _TOO_FEW_MATCHES
+    return _MATCHES + (_SOME_MATCHES.format(known=known[0], unknown=unknown[0]) if unknown else "")
 
 
 def _model_source(model: Mapping, engine: SearchEngine) -> str:
@@ -152,8 +180,15 @@ def note(text: str) -> str:
 def answer(found: Answer, gallery: Gallery) -> str:
     """The hits of all models that were asked, side by side where there is room."""
     reading = found.reading
-    said = f"Searched as “{escape(reading.sentence)}” in {_where(gallery)}"
-    said += "." if found.alpha is None else f", with α = {found.alpha:.2f}."
+    said = f"Searched as “{_text(reading.sentence)}” in {_where(gallery)}"
+    own = {one.model: one.alpha for one in found.found if one.alpha is not None}
+    if found.alpha is not None:
+        said += f", with α = {found.alpha:.2f}"
+    elif own:
+        said += f", with α as saved ({escape(strengths(own))})"
+    said += "."
+    if any(one.confident is None for one in found.found):
+        said += " It is not known what a match would score (see About)."
     if reading.note:
         said += f" {escape(reading.note)}"
     if cut := [one.model for one in found.found if one.cut]:
@@ -162,7 +197,25 @@ def answer(found: Answer, gallery: Gallery) -> str:
             ", without what is not wanted." if lost else "."
         )
     columns = "".join(_model(one, found, gallery) for one in found.found)
-    return f'<div class="nc-note" role="status">{said}</div><div class="nc-models">{columns}</div>'
+    # screen readers say the first and leave the second to be read
+    return f'<div class="nc-note" role="status">{said}</div><div class="nc-models" aria-live="off">{columns}</div>'
+
+
+def strengths(alphas: Mapping[str, float | tuple[float, ...]]) -> str:
+    """How strongly models are steered.
+
+    Args:
+        alphas: by model the strength of all its layers, or of each, as in `SearchEngine.alphas`.
+
+    Returns:
+        `str`: one number if that is all, such as "0.30", else "weak: 0.10, strong: 0.50".
+    """
+    said = {
+        name: "one for each layer" if isinstance(alpha, tuple) else f"{alpha:.2f}" for name, alpha in alphas.items()
+    }
+    if len({*said.values()}) == 1:
+        return next(iter(said.values()))
+    return ", ".join(f"{name}: {alpha}" for name, alpha in said.items())
 
 
 def searched(gallery: Gallery) -> str:
@@ -184,7 +237,7 @@ def choices(found: Sequence[Choice], captions: Sequence[str]) -> str:
             mark = " ✓" if best else ""
             style = " class='best'" if best else ""
             cells.append(f"<td{style}>{one.probabilities[i]:.0%}{mark}<br><small>{one.scores[i]:.3f}</small></td>")
-        rows.append(f"<tr><th scope='row'><div>{escape(caption)}</div></th>{''.join(cells)}</tr>")
+        rows.append(f"<tr><th scope='row'><div dir='auto'>{escape(caption)}</div></th>{''.join(cells)}</tr>")
     cut: dict[tuple[int, ...], list[str]] = {}
     for one in found:
         cut.setdefault(one.cut, []).append(one.model)
@@ -226,14 +279,14 @@ def _model(one: Found, whole: Answer, gallery: Gallery) -> str:
 
 
 def _hit(hit: Hit, one: Found, whole: Answer, gallery: Gallery) -> str:
-    doubts = [f"{concept.thing}?" for concept in hit.concepts if concept.seen and not concept.wanted]
+    doubts = [f"{_text(concept.thing)}?" for concept in hit.concepts if concept.seen and not concept.wanted]
     if hit.fits:
         verdict = "fits"
     elif hit.fits is None:
         verdict = ""
     else:
         verdict = f"shows {', '.join(doubts)}" if doubts else "unsure"
-    label = f"<small>{escape(verdict)}</small>" if verdict else ""
+    label = f"<small>{verdict}</small>" if verdict else ""
     return (
         f'<li class="{"fits" if hit.fits else ""}" data-name="{escape(hit.name)}">{_image(gallery, hit.row)}<details>'
         f'<summary>{hit.rank}. <span class="nc-score">{hit.score:.3f}</span>{label}</summary>'
@@ -246,24 +299,29 @@ def _detail(hit: Hit, one: Found, whole: Answer) -> str:
     rows = []
     if hit.wanted is not None:
         needed = "" if one.threshold is None else f"; a match needs {one.threshold:.3f}"
-        rows.append((whole.reading.present, f"{hit.wanted:.3f}{needed}"))
+        rows.append((_text(whole.reading.present), f"{hit.wanted:.3f}{needed}"))
     for concept in hit.concepts:
         if concept.wanted and len(whole.reading.things) == 1:
             continue  # the phrase above stands for it
         seen = {True: ", seems to be there", False: ", seems not to be there", None: ""}[concept.seen]
-        rows.append((("" if concept.wanted else "not wanted: ") + concept.thing, f"{concept.score:.3f}{seen}"))
-    parts = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+        rows.append((("" if concept.wanted else "not wanted: ") + _text(concept.thing), f"{concept.score:.3f}{seen}"))
+    parts = "".join(f"<tr><th scope='row'>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     ranks = "".join(
         f"<tr><th scope='row'>{escape(name)}</th><td>{hit.scores[name]:.3f}</td><td>{rank}</td></tr>"
         for name, rank in hit.ranks.items()
     )
     return (
-        f"<p>{escape(hit.name)}</p>"
+        f"<p>{_text(hit.name)}</p>"
         f"<table><thead><tr><th scope='col'>Alone</th><th scope='col'>Similarity</th></tr></thead>"
         f"<tbody>{parts}</tbody></table>"
-        "<table><thead><tr><th scope='col'>“" + escape(whole.reading.sentence) + "” by</th>"
+        f"<table><thead><tr><th scope='col'>“{_text(whole.reading.sentence)}” by</th>"
         f"<th scope='col'>Score</th><th scope='col'>Rank</th></tr></thead><tbody>{ranks}</tbody></table>"
     )
+
+
+def _text(text: str) -> str:
+    """Text of others within a sentence of ours: whichever way it runs, and not without end."""
+    return f"<bdi>{escape(text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…')}</bdi>"
 
 
 def _image(gallery: Gallery, row: int) -> str:
@@ -271,4 +329,4 @@ def _image(gallery: Gallery, row: int) -> str:
     return f'<img src="data:image/jpeg;base64,{picture}" alt="{escape(gallery.names[row])}">'
 
 
-__all__ = ["CSS", "about", "alert", "answer", "choices", "intro", "note", "one_picture", "searched"]
+__all__ = ["CSS", "about", "alert", "answer", "choices", "intro", "note", "one_picture", "searched", "strengths"]

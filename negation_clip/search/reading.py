@@ -116,7 +116,11 @@ def read(query: str, without: str = "") -> Reading:
     parsed = parse(query)
     for plainer, note in ((_BRACKETS.sub(" ", query), ""), (_emoji_named(query), "Emoji are read by their names.")):
         # Only where they are what is denied or asked for: most brackets and emoji are ornaments.
-        if plainer != query and (len(parse(plainer).absent) > len(parsed.absent) or _asks_only_for(plainer, parsed)):
+        if plainer != query and (
+            len(parse(plainer).absent) > len(parsed.absent)
+            or _asks_only_for(plainer, parsed)
+            or any(map(_EMOJI_RUN.fullmatch, (*parsed.present, *parsed.absent)))
+        ):
             query, parsed = plainer, parse(plainer)
             notes += [note] if note else []
     if query.count('"') % 2:  # a stray one would pair with those below

@@ -79,7 +79,10 @@ def test_without_strength_the_steered_model_is_the_plain_one_and_with_it_another
     assert order(plain, BASE) == order(plain, STEERED)
     strong = engine.search("a cow without a pig", [BASE, STEERED], k=20, alpha=0.5)
     assert order(strong, BASE) == order(plain, BASE) and order(strong, STEERED) != order(plain, STEERED)
-    assert (plain.alpha, strong.alpha, engine.search("a cow").alpha) == (0.0, 0.5, STEERING["alpha"])
+    as_saved = engine.search("a cow")
+    assert (plain.alpha, strong.alpha, as_saved.alpha) == (0.0, 0.5, None)
+    assert [[one.alpha for one in answer.found] for answer in (plain, strong)] == [[None, 0.0], [None, 0.5]]
+    assert {one.model: one.alpha for one in as_saved.found} == {BASE: None, TUNED: None, STEERED: STEERING["alpha"]}
     assert engine.search("a cow", [BASE], alpha=0.5).alpha is None
     affirmative = engine.search("a cow", [BASE, STEERED], k=20, alpha=0.5)
     assert order(affirmative, BASE) == order(affirmative, STEERED)
@@ -158,7 +161,58 @@ def test_users_at_once_do_not_touch_each_other(engine):
     alone = [run(job) for job in jobs]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(run, jobs)) == alone
-    assert engine.alpha == STEERING["alpha"]
+    assert engine.alphas == {STEERED: STEERING["alpha"]}
+
+
+STRENGTHS = {"weak": 0.1, "strong": 0.8, "layered": [0.0, 0.2, 0.4, 0.0]}
+
+
+@pytest.fixture(scope="module")
+def strengths(tmp_path_factory):
+    """An engine with models that are steered by an α each, one of them by one for each layer."""
+    layers = load_config().text_config.num_hidden_layers
+    alphas = STRENGTHS | {"layered": (STRENGTHS["layered"] * layers)[:layers]}
+    models = [
+        SearchModel(name, "base", steering={"alpha": alpha, "direction": "query", "gate": "cue"})
+        for name, alpha in alphas.items()
+    ]
+    engine = SearchEngine.from_folder(build_index(tmp_path_factory.mktemp("s") / "index", ["base", *models], pairs=8))
+    return engine, {name: tuple(alpha) if isinstance(alpha, list) else alpha for name, alpha in alphas.items()}
+
+
+def load_config():
+    return Encoder.from_pretrained(embedded_path("base")).model.config
+
+
+def test_each_steered_model_has_the_strength_that_it_was_saved_with_until_told_otherwise(strengths):
+    engine, alphas = strengths
+    query, texts = "a cow without a pig", ["a cow without a pig", "a cow"]
+    assert engine.alphas == alphas
+    as_saved, choices = engine.search(query, k=16), engine.choose(texts)
+    assert {one.model: one.alpha for one in as_saved.found} == {"base": None, **alphas}
+    for name, alpha in alphas.items():
+        options = {"alpha": list(alpha) if isinstance(alpha, tuple) else alpha, "direction": "query", "gate": "cue"}
+        model = SteeredClipModel.from_backbone(embedded_path("base"), **options)
+        alone = Encoder(model, Encoder.from_pretrained(embedded_path("base")).processor)
+        expected = alone.similarity(engine.gallery.embeds[name], alone.encode_texts(texts))
+        (found,) = [one for one in as_saved.found if one.model == name]
+        np.testing.assert_allclose([hit.score for hit in found.hits], np.sort(expected[:, 0])[::-1], atol=1e-5)
+        (choice,) = [one for one in choices if one.model == name]
+        np.testing.assert_allclose(choice.scores, expected[0], atol=1e-5)
+    assert len({tuple(hit.score for hit in one.hits) for one in as_saved.found}) == 4
+    told = engine.search(query, k=16, alpha=0.3)
+    assert {one.alpha for one in told.found if one.model != "base"} == {0.3} and told.alpha == 0.3
+    assert order(told, "weak") == order(told, "strong") == order(told, "layered")
+    assert engine.search(query, k=16) == as_saved  # and then again as saved
+
+
+def test_the_page_says_which_strength_a_search_had(strengths):
+    engine, alphas = strengths
+    said = answer_page(engine.search("a cow without a pig"), engine.gallery)
+    assert "with α as saved (weak: 0.10, strong: 0.80, layered: one for each layer)." in said
+    assert "with α = 0.30." in answer_page(engine.search("a cow", alpha=0.3), engine.gallery)
+    assert "with α as saved (0.80)." in answer_page(engine.search("a cow", ["base", "strong"]), engine.gallery)
+    assert "α" not in answer_page(engine.search("a cow", ["base"]), engine.gallery)
 
 
 def test_an_error_leaves_the_strength_as_it_was(engine, monkeypatch):
@@ -169,7 +223,7 @@ def test_an_error_leaves_the_strength_as_it_was(engine, monkeypatch):
     with pytest.raises(RuntimeError, match="broken"):
         engine.choose(["a dog", "no dog"], alpha=0.6)
     monkeypatch.undo()
-    assert engine.alpha == STEERING["alpha"]
+    assert engine.alphas == {STEERED: STEERING["alpha"]}
     engine.search("a dog")  # the lock is free
 
 
@@ -329,7 +383,7 @@ def test_pictures_of_ones_own_become_an_index(photos, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(labels))
     built = build_index(tmp_path / "b", ["mine=base"], folder, tmp_path / "labels.json", ["a dog"])
     engine = SearchEngine.from_folder(built)
-    assert engine.models == ["mine"] and engine.alpha is None and engine.info["examples"] == ["a dog"]
+    assert engine.models == ["mine"] and engine.alphas == {} and engine.info["examples"] == ["a dog"]
     assert engine.search("a dog").found[0].confident is not None
     assert "horse" not in engine.info["things"]
 
@@ -392,6 +446,46 @@ def test_a_model_folder_may_have_the_signs_of_the_notation_in_its_name(tmp_path,
         ("me/clip", "me/clip", "abc"),
         ("me@home/model", "me@home/model", None),
     ]
+
+
+def test_labels_too_few_for_thresholds_are_said_when_built_and_in_the_page(photos, tmp_path, caplog):
+    """A single thing that pictures show; then two that never meet in one; then two that do."""
+    folder, labels = photos
+    names = [name for name in labels if name]
+    one_thing, apart, together = ({name: [] for name in names} for _ in range(3))
+    one_thing[names[0]] = apart[names[0]] = ["dog"]
+    apart[names[1]], together[names[0]] = ["cat"], ["dog", "cat"]
+    too_few, never_meet = "they name too few things that pictures show", "no picture shows two of the things they name"
+    unknown = "It is not known what a match would score"
+    for case, given, warned, silent in (
+        ("one", one_thing, [too_few, never_meet], [True, True]),
+        ("apart", apart, [never_meet], [False, True]),
+        ("together", together, [], [False, False]),
+        ("none", None, [], [True, True]),
+    ):
+        caplog.clear()
+        labelled = given and {**given, "": ["horse"]}
+        engine = SearchEngine.from_folder(build_index(tmp_path / case, ["base"], folder, labelled))
+        assert [text in caplog.text for text in (too_few, never_meet)] == [
+            text in warned for text in (too_few, never_meet)
+        ]
+        answers = [engine.search(query) for query in ("a dog", "a dog and a cat")]
+        assert [answer.found[0].confident is None for answer in answers] == silent
+        assert [unknown in answer_page(answer, engine.gallery) for answer in answers] == silent
+        said = about(engine)
+        assert ("Too little was told" in said) == (case == "one") and ("Nobody has said" in said) == (case == "none")
+        assert ("For those of several things there is no such similarity" in said) == (case == "apart")
+        assert ("a similarity that a picture must reach" in said) == (case in ("apart", "together"))
+
+
+def test_what_is_denied_is_not_judged_without_a_threshold_for_one_thing(engine):
+    """Else a picture of all that is denied would fit."""
+    tables = {"one": {"sizes": [], "thresholds": []}, "several": {"sizes": [1, 99], "thresholds": [-9.0, -9.0]}}
+    encoder = Encoder.from_pretrained(embedded_path("base"))
+    lone = SearchEngine({BASE: encoder}, engine.gallery, {BASE: tables})
+    both, denied = lone.search("a cow and a pig"), lone.search("a cow and a pig without a dog")
+    assert both.found[0].confident is True
+    assert denied.found[0].confident is None and denied.found[0].hits[0].fits is None
 
 
 def test_bad_pictures_are_left_out_and_named(photos, tmp_path, caplog):

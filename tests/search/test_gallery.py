@@ -15,6 +15,7 @@ from negation_clip.search.gallery import (
     MAX_BYTES,
     MAX_PICTURES,
     MAX_PIXELS,
+    MAX_RATIO,
     Gallery,
     delete_older,
     load_on_white,
@@ -61,6 +62,8 @@ def test_usual_formats_are_read(format, tmp_path):
         (encoded("PNG", (400, 300))[:300], "holiday.png is damaged"),
         (png_that_claims(6000, 6000), "holiday.png is 6000 × 6000 pixels: at most 25 million"),
         (png_that_claims(60000, 60000), "holiday.png has far too many pixels: at most 25 million"),
+        (png_that_claims(1, 200_000), "holiday.png is 1 × 200000 pixels, which is too narrow: .* 50 times the other"),
+        (png_that_claims(200_000, 2), "holiday.png is 200000 × 2 pixels, which is too narrow"),
         (bytes(MAX_BYTES + 1), "holiday.png has 8.0 MB: a picture may have 8"),
     ],
 )
@@ -85,6 +88,50 @@ def test_a_picture_just_within_the_limit_is_read():
     buffer = io.BytesIO()
     Image.new("1", (side, side)).save(buffer, format="PNG")
     assert open_pictures([("large.png", buffer.getvalue())])[1][0].size == (side, side)
+
+
+def test_a_picture_just_wide_enough_is_read():
+    assert open_pictures([("wide.png", encoded("PNG", (MAX_RATIO, 1)))])[1][0].size == (MAX_RATIO, 1)
+    with pytest.raises(ValueError, match="too narrow"):
+        open_pictures([("wide.png", encoded("PNG", (MAX_RATIO + 1, 1)))])
+
+
+def saved(image: Image.Image, format: str, **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format=format, **options)
+    return buffer.getvalue()
+
+
+RED, FRAMES = (255, 0, 0), [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
+RAMP = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+
+
+@pytest.mark.parametrize(
+    ("content", "first", "last"),
+    [
+        (saved(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG"), RED, RED),
+        (saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]), RED, RED),  # of what moves, the beginning
+        (saved(FRAMES[0], "WEBP", save_all=True, append_images=FRAMES[1:], lossless=True), RED, RED),
+        (saved(FRAMES[0], "PNG", save_all=True, append_images=FRAMES[1:]), RED, RED),
+        (saved(FRAMES[0], "MPO", save_all=True, append_images=FRAMES[1:]), RED, RED),
+        (saved(Image.fromarray(RAMP), "PNG"), (0, 0, 0), (255, 255, 255)),  # 16 bits
+        (saved(Image.fromarray(np.eye(8, dtype=bool)), "PNG"), (255, 255, 255), (255, 255, 255)),
+        (saved(FRAMES[0].convert("P"), "PNG"), RED, RED),
+    ],
+)
+def test_unusual_pictures_are_shown_as_they_are_meant(content, first, last):
+    (picture,) = open_pictures([("x", content)])[1]
+    assert picture.mode == "RGB"
+    for place, colour in ((0, 0), first), ((picture.width - 1, picture.height - 1), last):
+        np.testing.assert_allclose(picture.getpixel(place), colour, atol=3)
+
+
+def test_a_name_cannot_turn_what_is_said_about_it():
+    turning = "\u202egnp.exe\u2066 \u05e9\u05dc\u05d5\u05dd\x07.png"
+    names, _ = open_pictures([(turning, encoded("PNG"))])
+    assert names == ["gnp.exe \u05e9\u05dc\u05d5\u05dd.png"]
+    with pytest.raises(ValueError, match="^gnp.exe"):
+        open_pictures([(turning, b"")])
 
 
 def test_pictures_stand_upright_and_nothing_but_the_picture_is_kept():

@@ -104,6 +104,29 @@ def test_own_pictures_are_told_from_those_of_the_index():
     assert Tree(page.searched(gallery())).text == "Searching in 2 pictures."
 
 
+def test_text_of_others_runs_its_own_way_and_is_not_endless():
+    arabic = "\u0643\u0644\u0628"
+    reading = Reading(arabic, ("x" * 4000,), (arabic,))
+    concepts = (Concept("x" * 4000, False, 0.22, True),)
+    found = Found("m", (Hit(0, arabic, 1, 0.5, {"m": 1}, {"m": 0.5}, 0.4, concepts, False),), False, 0.45)
+    text = page.answer(Answer(reading, (found,)), gallery())
+    assert f"<bdi>{arabic} without" in text and f"<p><bdi>{arabic}</bdi></p>" in text
+    assert "…" in text and len(text) < 4000
+    Tree(text)
+
+
+def test_strengths_are_told_apart_only_if_they_differ():
+    assert page.strengths({"a": 0.3}) == page.strengths({"a": 0.3, "b": 0.3}) == "0.30"
+    assert page.strengths({"a": 0.1, "b": (0.1, 0.2)}) == "a: 0.10, b: one for each layer"
+    assert page.strengths({"b": (0.1, 0.2)}) == "one for each layer"
+
+
+def test_screen_readers_say_the_note_and_not_all_hits():
+    tags = Tree(page.answer(answer(hit()), gallery())).tags
+    assert tags[0][1]["role"] == "status"
+    assert [attributes["aria-live"] for _, attributes in tags if "aria-live" in attributes] == ["off"]
+
+
 def test_each_models_choice_is_marked():
     found = [Choice("a", (0.1, 0.5), (0.25, 0.75)), Choice("b", (0.4, 0.2), (0.9, 0.1))]
     text = page.choices(found, ["no dog", "a dog"])
