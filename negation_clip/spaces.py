@@ -156,6 +156,7 @@ def run_space(
     from importlib.util import find_spec
 
     from negation_clip.search import EMBEDDED_MODELS, build_index, load_index
+    from negation_clip.search.index import CONTENTS
 
     if find_spec("gradio") is None:
         raise ModuleNotFoundError("Gradio is not installed: pip install 'negation-clip[demo]'")
@@ -168,6 +169,7 @@ def run_space(
     else:
         if there:
             _refuse_other_index(folder, models, pictures)
+        refuse_loss(folder, True, CONTENTS, "index")  # an index itself is refused above, or asked to be replaced
         print(f"building the index in {folder}", flush=True)
         build_index(folder, models or EMBEDDED_MODELS, pictures, labels, overwrite=rebuild)
     app = files("negation_clip.hub_cards") / "space" / "app.py"

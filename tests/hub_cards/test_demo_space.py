@@ -98,6 +98,12 @@ def test_running_needs_gradio_and_an_index_that_is_what_was_asked_for(tmp_path, 
         run_space(tmp_path, ["base"])
     with pytest.raises(ValueError, match="is no complete index"):
         run_space(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    for rebuild in (False, True):
+        with pytest.raises(FileExistsError, match="holds 'notes.txt', which no index has written: choose another"):
+            run_space(tmp_path / "other", rebuild=rebuild)
+    assert capsys.readouterr().out == ""  # no building was announced
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert cli.main(["space", "run", "--index", str(tmp_path)]) == 1
     assert "pip install 'negation-clip[demo]'" in capsys.readouterr().err
