@@ -89,11 +89,9 @@ def _from_tensors(values):
             return values.numpy()
         except TypeError:  # bfloat16, of which NumPy knows nothing
             return values.float().numpy()
-    if isinstance(values, list | tuple) and len(values) and (
-        hasattr(values[0], "detach") or isinstance(values[0], list | tuple)
-    ):  # fmt: skip
-        return [_from_tensors(value) for value in values]
-    return values
+    first = values[0] if isinstance(values, list | tuple) and values else None
+    nested = isinstance(first, list | tuple) or hasattr(first, "detach")
+    return [_from_tensors(value) for value in values] if nested else values
 
 
 def as_list(values, name: str) -> list:
